@@ -1,4 +1,4 @@
-/* Measuring the columns of x or y. */
+/* Measures the columns of x. */
 #include "data/columns.h"
 
 #include <math.h>

@@ -266,7 +266,7 @@ static void settle_down(pid_t parent, int seconds) {
   const struct rlimit none = {0, 0}, limit = {(rlim_t)seconds, (rlim_t)seconds};
   for (size_t i = 0; i < sizeof stops / sizeof *stops; i++) signal(stops[i], SIG_IGN);
   close(STDERR_FILENO);                /* first, or there may be no descriptor left to open */
-  (void)setrlimit(RLIMIT_CPU, &limit); /* it fails if the user's is lower, which stays */
+  (void)setrlimit(RLIMIT_CPU, &limit); /* it fails if the user's hard limit is lower, which stays */
   if (open("/dev/null", O_WRONLY) < 0 || setrlimit(RLIMIT_CORE, &none) != 0 ||
       prctl(PR_SET_PDEATHSIG, SIGKILL) != 0 || getppid() != parent)
     _exit(1);

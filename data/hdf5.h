@@ -23,7 +23,7 @@ mn_status mn_hdf5_start(void);
 void mn_hdf5_lock(void);
 void mn_hdf5_unlock(void);
 
-/* The innermost HDF5 error of this thread, for a message, valid until the next call of this thread. "no
+/* The innermost HDF5 error of this thread, for a message, valid until this thread's next mn_hdf5_reason. "no
  * reason given" without an error. Call while locked, before another HDF5 call clears the error. */
 const char *mn_hdf5_reason(void);
 

@@ -58,8 +58,8 @@ static mn_status open_descriptor(struct mn_hdf5_file *file) {
   /* O_NONBLOCK, or opening a FIFO would wait for its writer. */
   file->disk.fd = open(file->path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
   if (file->disk.fd < 0)
-    return mn_fail(MN_NO_INPUT, "cannot open %s: %s: check its name and its permissions", file->path,
-                   strerror(errno));
+    return mn_fail(MN_NO_INPUT, "cannot open %s: %s: check %s", file->path, strerror(errno),
+                   errno == EMFILE ? "ulimit -n" : "its name and its permissions");
   if (fstat(file->disk.fd, &status) != 0)
     return mn_fail(MN_IO, "cannot read %s: %s: check the disk", file->path, strerror(errno));
   if (!S_ISREG(status.st_mode))

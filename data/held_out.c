@@ -1,7 +1,8 @@
 /* Holding rows out: a dataset of k = fraction·n rounded test rows, or of the other rows, to train on. The
  * choice is computed anew each time, and not stored.
  *
- * If stratified, single rows are drawn, a share of each class, by (seed, n, fraction, labels).
+ * If stratified, and x is not too large (MN_DATASET_STRATIFIED), single rows are drawn, a share of each
+ * class, by (seed, n, fraction, labels).
  *
  * Else labels are not read. The test rows are the first k rows of the order of samples (data/order.h) in its
  * last epoch, which no run reaches, by (seed, n, fraction) alone. Full windows of 4096 rows are held

@@ -75,11 +75,11 @@ struct mn_placement {
   const int *stop;                   /* borrowed while opening */
 };
 
-/* MN_PLACE_AUTO chooses: the GPU if the rows take at most four fifths of its free memory and leave the size
- * that the device has allocated; else the host if they take at most half of the available memory; else the
- * file. Then reads all rows into that memory, or for the file a sample for the fingerprint; x_only: without
- * the targets; mean, scale: borrowed, as in struct mn_rows_form. MN_NO_MEMORY: the requested place is too
- * small; MN_INTERRUPTED: *stop was set meanwhile; and the errors of the dataset's read. */
+/* MN_PLACE_AUTO chooses: the GPU if the rows take at most four fifths of its free memory and leave at least
+ * as much as the device has allocated; else the host if they take at most half of the available memory; else
+ * the file. Then reads all rows into that memory, or for the file a sample for the fingerprint; x_only:
+ * without the targets; mean, scale: borrowed, as in struct mn_rows_form. MN_NO_MEMORY: the requested place is
+ * too small; MN_INTERRUPTED: *stop was set meanwhile; and the errors of the dataset's read. */
 mn_status mn_placement_open(struct mn_placement **out, struct mn_device *device, struct mn_dataset *dataset,
                             enum mn_place place, int x_only, const double *mean, const double *scale,
                             const int *stop);
@@ -93,15 +93,15 @@ struct mn_windows;
 
 /* Starts reading at window `first` of the endless sequence of windows (number = epoch·windows + window) of
  * the order that mn_order_open has with these arguments; the placement is borrowed. Memory: two windows of at
- * most 4096 rows, pinned for a GPU, in the placement's form. Until mn_windows_close only its thread reads the
- * dataset. MN_NO_MEMORY. */
+ * most 4096 rows, pinned for a GPU, in the placement's form. Until mn_windows_close its thread reads the
+ * dataset, or, if it cannot be started, the callers of these functions. MN_NO_MEMORY. */
 mn_status mn_windows_open(struct mn_windows **out, const struct mn_placement *placement, uint64_t seed,
                           int shuffled, int64_t first);
 void mn_windows_close(struct mn_windows *windows); /* stops the thread; NULL is fine */
 
 /* Waits for window `number`: its rows, in the order of its extents, which stay until the next window is got.
  * Get the windows in order. An error of reading a window is returned, with its message, by each
- * mn_windows_get of it. */
+ * mn_windows_get of it; get no later window then. */
 mn_status mn_windows_get(struct mn_windows *windows, int64_t number, struct mn_rows *rows);
 
 #endif

@@ -115,7 +115,8 @@ mn_status mn_tape_shared(struct mn_tape *tape, void **out, int64_t count, size_t
 mn_status mn_tape_scale(struct mn_tape *tape, struct mn_scale **out);
 
 /* A tensor [rows, cols] of the tape. mn_tape_finish allocates the buffers that its consumers need; of one
- * that the host writes before a step (a batch) set `keep`, so that it has its real form, or `outside`. */
+ * that the host writes before a step (a batch) set `keep`, so that it has its real form, or `outside`, and
+ * point its forms to the batch before each run. */
 MN_API mn_status mn_tape_tensor(struct mn_tape *tape, struct mn_tensor **out, const char *name, int64_t rows,
                                 int64_t cols);
 
@@ -135,8 +136,8 @@ MN_API mn_status mn_tape_step(struct mn_tape *tape);
 
 /* Gives the device the work of run(data), which must be the same each time and on the same memory: the batch,
  * the parameters and the learning rate lie there. On CUDA as graph `number` of the tape, 0 … MN_TAPE_GRAPHS −
- * 1, which the first call captures (kernels/stream.h lists the calls that may be captured); it is freed with
- * the tape. On the CPU by calling it. */
+ * 1, which the first call captures: the work must have run once before, for the libraries to choose
+ * algorithms and allocate (kernels/stream.h). It is freed with the tape. On the CPU by calling it. */
 MN_API mn_status mn_tape_graph(struct mn_tape *tape, int number, mn_status (*run)(void *data), void *data);
 
 /* mn_tape_step in this way; but the first step, by which the libraries choose their algorithms, and one that

@@ -120,7 +120,8 @@ typedef mn_status mn_round_function(struct mn_device *device, struct mn_operand 
 /* Chooses factors before a forward; each may be NULL. *dz: by the largest |dz| that was written under the
  * last factor, with MN_HEADROOM_DZ; the factor stays if that is 0 or not finite. dz->largest becomes 0. *y:
  * by the bound of the block's output, 2·max(1, |slope|)·(√(D − 1)·max |gamma| + max |beta|), since no
- * normalised value is larger than √(D − 1); of the block slope, channels, groups, gamma and beta are read. */
+ * normalised value is larger than √(D − 1); of the block slope, channels, groups, gamma and beta are read.
+ * Without y the block may be NULL. */
 typedef mn_status mn_rescale_function(struct mn_device *device, struct mn_scale *dz, struct mn_scale *y,
                                       const struct mn_block *block);
 

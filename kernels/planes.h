@@ -30,8 +30,8 @@ static inline uint16_t mn_bf16_bits(float value) {
  * signed number are the distance of the float's bits from the bfloat16's. At an exact tie rounding to even
  * would leave two floats with the same halves. A finite float may have an infinite upper half, as with any
  * rounding to bfloat16, and still comes back. Every NaN becomes one whose upper half, which is read alone
- * too, is a NaN: the carry of rounding would make minus zero of the GPU's own. The lower half is
- * mn_split_bits'. */
+ * too, is a NaN: the carry of rounding would make minus zero of the GPU's own. The lower half is the low 16
+ * bits of mn_split_bits. */
 MN_EVERYWHERE static inline uint32_t mn_split_bits(float value) {
   uint32_t bits;
   memcpy(&bits, &value, sizeof bits);

@@ -6,7 +6,7 @@
 
 #include "kernels/cuda.cuh"
 
-/* A reduction as a kernel's argument; `done`: how many of its spans are. */
+/* A reduction as a kernel's argument; `done`: the number of spans that are done. */
 struct mn_summands : mn_reduction {
   unsigned *done, spans;
   int *nonfinite, mark;

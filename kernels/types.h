@@ -254,7 +254,7 @@ struct mn_epilogue {
   int64_t share;
   void *staging; /* [rows, cols] of allocate_shared: the other shards' terms, if they send them, as the GEMM
                     of our own can while it multiplies; NULL without such a GEMM */
-  const struct mn_epilogue *then;
+  const struct mn_epilogue *then; /* MN_REDUCE_SCATTER: applied to the piece; not NULL */
   int narrow; /* CUDA, MN_STORE: `into` gets 16 bits, as products read them without a scale */
 };
 

@@ -342,6 +342,9 @@ mn_status mn_block_check_groups(int64_t channels, int64_t groups) {
       if (pair[i] > near && pair[i] < above) above = pair[i];
     }
   }
+  if (below == above)
+    return mn_fail(MN_USAGE, "%ld groups do not divide %ld channels; %ld does", (long)groups, (long)channels,
+                   (long)below);
   return mn_fail(MN_USAGE, "%ld groups do not divide %ld channels; %ld and %ld do", (long)groups,
                  (long)channels, (long)below, (long)above);
 }

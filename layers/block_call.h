@@ -64,8 +64,8 @@ struct mn_block_call {
   int *nonfinite;
   void *stream;    /* a cudaStream_t of the device's GPU; NULL for its default stream */
   void *workspace; /* mn_block_workspace bytes, aligned as planes are: the call's own until it is done */
-  /* An update, which reads x, pair and dz_scale as the backward that wrote the pair, and writes the weight's
-   * planes beside its reals. */
+  /* An update, which reads rows, inputs, channels and groups, x, pair and dz_scale as the backward that wrote
+   * the pair, and writes the weight's planes beside its reals. */
   struct mn_block_parameter of[MN_BLOCK_PARAMETERS];
   struct mn_rule rule; /* its rate and scale are in the device's memory; rate is NULL for other calls */
   /* Out: up to 2·N² + 3·C reals, aligned to 16 bytes, by mn_block_grams (layers/layer.h); the vectors that
@@ -90,8 +90,8 @@ MN_API size_t mn_block_workspace(const struct mn_device *device, const struct mn
  * MN_USAGE: sizes or pointers that cannot be. MN_LIBRARY. */
 MN_API mn_status mn_block_forward(struct mn_device *device, const struct mn_block_call *call);
 
-/* The gradients, of dy, z, mean, rstd, gamma and beta, and, for dx, of weight and, for dweight, of x. Other
- * members are not read, and these are not written. MN_USAGE, MN_LIBRARY. */
+/* The gradients, of dy, z, mean, rstd, gamma and beta, and, for dx, of weight and, for dweight, of x. Of the
+ * matrices and vectors it does not read others, and does not write these. MN_USAGE, MN_LIBRARY. */
 MN_API mn_status mn_block_backward(struct mn_device *device, const struct mn_block_call *call);
 
 /* How much memory the call's pair takes, by its sizes. 0 if call->size is another's. */

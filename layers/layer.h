@@ -86,8 +86,8 @@ MN_API mn_status mn_block_ops_record(struct mn_tape *tape, struct mn_tensor **y,
 MN_API mn_status mn_add_record(struct mn_tape *tape, struct mn_tensor **y, struct mn_tensor *a,
                                struct mn_tensor *b);
 
-/* For checks: the block with output y, which was recorded with MN_PLAN_BLOCK, and z, mean and rstd that its
- * last forward saved: reals in the device's memory, freed with the tape; NULL if the tape does not train. */
+/* For checks: the block with output y, which was recorded with MN_PLAN_BLOCK. Its z, mean and rstd are what
+ * the last forward saved, reals in the device's memory; NULL if the tape does not train. */
 MN_API const struct mn_block *mn_block_saved(const struct mn_tensor *y, const struct mn_tape *tape);
 
 /* Writes reals to `grams`: dz·dzᵀ [N, N] and x·xᵀ [N, N], N a multiple of 8, unless x is NULL; then the
@@ -105,11 +105,11 @@ MN_API mn_status mn_block_check_groups(int64_t channels, int64_t groups);
  * The last operation of a tape. The loss goes to tape->results (mn_tape_results); `scale` multiplies the
  * gradient, not the loss (1/steps under accumulation). */
 
-/* y [N, K]. With a target [N, K] mean((y − target)²) over all elements, as torch.nn.MSELoss. If target is
- * NULL the mean over the rows of −log softmax(y)[label], as torch.nn.CrossEntropyLoss, and the number of rows
- * whose first largest y is at the label. *labels: int32 [N] on the device, each in 0 … K−1 (another one
- * raises the nonfinite flag). `labels` is borrowed and read at each run, so that it may lead to other labels
- * then. */
+/* y [N, K], and a target or labels, not both. With a target [N, K] mean((y − target)²) over all elements, as
+ * torch.nn.MSELoss. If target is NULL the mean over the rows of −log softmax(y)[label], as
+ * torch.nn.CrossEntropyLoss, and the number of rows whose first largest y is at the label. *labels: int32 [N]
+ * on the device, each in 0 … K−1 (another one raises the nonfinite flag). `labels` is borrowed and read at each
+ * run, so that it may lead to other labels then. */
 MN_API mn_status mn_loss_record(struct mn_tape *tape, struct mn_tensor *y, struct mn_tensor *target,
                                 int32_t *const *labels, double scale);
 

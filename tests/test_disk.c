@@ -108,6 +108,9 @@ static void a_disk_too_small_is_told_before(void **state) {
   disk.f_bavail = BYTES;
   assert_int_equal(train("--steps 4"), MN_OK);
   assert_true(is_there("run.h5"));
+  disk.f_bavail = 0;
+  assert_int_equal(train("--resume --steps 4"), MN_OK); /* nothing to do */
+  assert_int_equal(train("--resume --steps 8"), MN_IO);
 }
 
 static void what_a_disk_does_not_say_refuses_nothing(void **state) {

@@ -73,6 +73,7 @@ static void usage_is_explained(void **state) {
       {"trian", 64, "trian|COMMAND", {0}},
       {"train --ephocs 3", 64, "--ephocs|train --help", {0}},
       {"train -z", 64, "-z|--help", {0}},
+      {"gradcheck --device gpu", 64, "'gpu'|cuda:N", {0}},
       {"train --lr", 64, "--lr|above 0", {0}},
       {"train --lr nan", 64, "--lr 'nan'|above 0", {0}},
       {"train --groups x", 64, "--groups 'x': a whole number from 1 is needed", {0}},

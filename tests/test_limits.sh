@@ -40,6 +40,7 @@ ladder() {
 train=(train --synthetic 100 --in 16 --hidden 8 --groups 2 --batch 10 --steps 3 --device cpu)
 ladder -v 1 "${train[@]}" --quiet
 ladder -v 2 "${train[@]}" --quiet
+ladder -d 1 "${train[@]}" --quiet
 ladder -v 2 gradcheck --quiet --device cpu
 
 # A thread that waits spins for a moment only, unless the user says how it waits; the process keeps its name, which pkill goes by.

@@ -203,6 +203,7 @@ static const struct {
     {"--seed 1 train", "'--seed'", "COMMAND first"},
     {"train --ephocs 3", "'--ephocs'", "train --help"},
     {"train --momentun=3", "'--momentun'", "train --help"},
+    {"train --frobnicate", "'--frobnicate'", "train --help"},
     {"eval --epochs 3", "eval has no option '--epochs'", "eval --help"},
     {"train -x", "'-x'", "two dashes"},
     {"train --seed 3 -xyz", "'-x'", "two dashes"},

@@ -62,14 +62,14 @@ static int by_grams(const struct mn_model *model, const struct mn_optimizer_conf
          device->type == MN_DEVICE_CUDA && device->planes == 1 && grams <= gradients;
 }
 
-/* Clipping needs the norm of all gradients before the first update. */
 static mn_status take_buffers(struct mn_optimizer *o) {
   const struct mn_model *m = o->model;
   struct mn_clipping *c = &o->clipping;
   const int64_t shards = mn_ranks_shards(ranks_of(o)), rows = c->rows;
   MN_TRY(mn_tape_open(&o->buffers, m->device, 0));
   MN_TRY(mn_tape_device(o->buffers, (void **)&o->rate, MN_RATES, sizeof(double)));
-  if (o->config.clip == 0) return MN_OK;
+  if (!(o->config.clip > 0)) return MN_OK;
+  /* Clipping needs the norm of all gradients before the first update. */
   MN_TRY(mn_tape_device(o->buffers, (void **)&c->scale, 2, sizeof(double)));
   /* A sum of squares for each parameter; with shards, this rank's and then all shards' sums. */
   const int64_t squares = m->count * (shards > 1 ? 1 + shards : 1);

@@ -9,7 +9,7 @@ struct mn_optimizer_config {
   struct mn_rule rule; /* members of the other kind are 0; the optimizer sets rate and scale */
   double clip;         /* largest global gradient norm; 0 means no clipping */
   int accumulate;      /* backward passes a step, ≥ 1 */
-  int64_t rows;        /* of each batch, for clipping without stored gradients; 0 to store them */
+  int64_t rows;        /* of each batch, so that clipping may do without stored gradients; 0 to store */
 };
 
 /* The learning rates that `minnow train` takes by default. */

@@ -27,7 +27,7 @@ struct pinned {
   int nonfinite;                      /* the tape's flag when the launch was done, or taken again */
 };
 
-/* A launch is given to the device at a time: some whole optimizer steps or, under accumulation, one batch. */
+/* What the device is given at a time: some whole optimizer steps or, under accumulation, one batch. */
 struct mn_launch {
   struct mn_trainer *trainer;
   int64_t batches;       /* gathered for it */
@@ -86,7 +86,7 @@ static int64_t steps_a_launch(const struct mn_trainer *t) {
   return most < 1 ? 1 : most > MOST_STEPS ? MOST_STEPS : most;
 }
 
-/* In memory of the pass, except for the pinned part. */
+/* Allocates the launches in memory of the pass, except for the pinned part. */
 static mn_status take_launches(struct mn_trainer *t) {
   struct mn_device *device = t->model->device;
   struct mn_tape *tape = t->pass->tape;
@@ -221,8 +221,8 @@ static mn_status give_batches(void *data) {
 }
 
 /* Gives the launch's batches from `first` on. A whole launch is one graph for each buffer and number of
- * batches. The first launch runs uncaptured so that cuBLASLt picks its algorithms; batches that are taken
- * again and batches that measure scales are never captured. */
+ * batches. The first launch with an update and the first without run uncaptured, so that cuBLASLt picks its
+ * algorithms; batches that are taken again and batches that measure scales are never captured. */
 static mn_status give(struct mn_launch *l, int64_t first) {
   struct mn_trainer *t = l->trainer;
   struct mn_tape *tape = t->pass->tape;

@@ -8,7 +8,7 @@
 #include <string.h>
 #include <unistd.h>
 
-/* The host and the cores of a rank. */
+/* The host of a rank. */
 struct seat {
   char host[256]; /* its name; two hosts have two */
   char id[64];    /* NCCL_HOSTID, "" if it is not set: NCCL takes ranks with another one for another host's */

@@ -44,8 +44,8 @@ static inline int mn_ranks_first(const struct mn_ranks *ranks) {
   return !ranks || ranks->all.rank == 0;
 }
 
-/* Layers opened on the device from now on are divided among the ranks, unless this is NULL. Every rank calls
- * it. MN_LIBRARY, MN_NO_MEMORY. */
+/* Layers opened on the device from now on are divided among the ranks, unless `ranks` is NULL. Every rank
+ * calls it. MN_LIBRARY, MN_NO_MEMORY. */
 mn_status mn_device_join(struct mn_device *device, struct mn_ranks *ranks);
 
 /* ---- hosts ----
@@ -53,8 +53,8 @@ mn_status mn_device_join(struct mn_device *device, struct mn_ranks *ranks);
  * The hosts that ranks run on: naming them, and dividing a host's cores among the ranks that share them. */
 
 /* Threads of rank `rank` of the `size` ranks of a host, which may run on sets[size] of its cores: its cores,
- * divided among the ranks that may run on the same; at least 1; or 0 if its set is empty because the cores
- * are unknown. */
+ * divided among the ranks with exactly the same set; sets that overlap are not accounted for. At least 1; or
+ * 0 if its set is empty because the cores are unknown. Ranks of other hosts have empty sets. */
 int mn_cores_threads(const cpu_set_t *sets, int size, int rank);
 
 /* Sets ranks->cores, and with it the calling thread's number of OpenMP and OpenBLAS threads, unless
@@ -72,7 +72,7 @@ void mn_host_describe(char *text, size_t size, const struct mn_device *device);
  * rows of a weight, of whose gradient it has the sum over replicas, and gives it to the others in the form
  * that GEMMs read. Every rank calls each; `of` are all parameters of a model. */
 
-/* All-reduces accumulated gradients, which tapes do not sum, unless the nonfinite flag is set. */
+/* Unless the nonfinite flag is set, all-reduces accumulated gradients, which tapes do not sum. */
 mn_status mn_replicas_sum(struct mn_device *device, struct mn_tensor *const *of, int count);
 
 /* The gradient's elements that this rank adds to the norm. The first replica adds those that all replicas

@@ -1,9 +1,8 @@
 /* The collectives of shards, or of replicas, whose GPUs reach each other's memory (CUDA's peer access, within
  * a host): one kernel each, which stores a piece straight into the memory that the other GPUs read, or adds
  * up the pieces that it loads from theirs, so that no pass brings pieces into place; or, beside a product,
- * which
- * needs the multiprocessors, the copy engines. Over NVLink a gather takes two thirds of NCCL's time
- * (NOTES.md). What cannot go this way goes by NCCL. */
+ * which needs the multiprocessors, the copy engines. Over NVLink a gather takes two thirds of NCCL's time
+ * (NOTES.md). Other memory goes by NCCL. */
 #ifndef MN_KERNELS_RANKS_PEER_H
 #define MN_KERNELS_RANKS_PEER_H
 

@@ -37,8 +37,9 @@ struct mn_ranks {
 };
 enum { MN_RANKS_STAGING = 32 << 20 };
 
-/* Allocates memory that the collectives of the team (the shards or the replicas) may reach: all its ranks call
- * it in the same order. It only makes exchanges of such memory faster. Freed by release. */
+/* Allocates memory that the collectives of the team (the shards or the replicas) may reach: all its ranks
+ * call it in the same order. It only makes exchanges of such memory faster. Freed by release. NULL on the
+ * CPU. */
 typedef mn_status mn_allocate_shared_function(struct mn_device *device, const struct mn_team *team,
                                               void **out, size_t bytes);
 

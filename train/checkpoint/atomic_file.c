@@ -174,7 +174,7 @@ static int is_temporary(const char *entry, const char *base) {
 /* Whether `path` has lost its writer. A writer holds a lock that ends with the process, on this machine or
  * another; without locks the file stays. */
 static int is_stale(const char *path) {
-  int fd = open(path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
+  int fd = open(path, O_RDWR | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK); /* NFS locks only what may be written */
   if (fd < 0) return 0;
   int stale = flock(fd, LOCK_EX | LOCK_NB) == 0;
   close(fd);
@@ -189,8 +189,8 @@ static void remove_stale(void *to, const char *entry) {
   if (is_stale(path)) unlink(path);
 }
 
-/* Refuses a path at which something else than a file is. Sets *mode to the permissions of the file there,
- * else to 0. */
+/* Refuses a path that is taken by something other than a file. Sets *mode to the permissions of the file
+ * there, else to 0. */
 static mn_status check_path(const char *path, mode_t *mode) {
   struct stat status;
   *mode = 0;
@@ -244,8 +244,7 @@ static int sync_descriptor(int fd) {
   return result;
 }
 
-/* Makes the names in a folder durable. A file system that cannot sync one returns EINVAL, which is ignored.
- */
+/* Makes the names in a folder durable. A file system that cannot sync it returns EINVAL, which is ignored. */
 static mn_status sync_folder(const char *folder) {
   int fd = open(folder, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
   if (fd < 0) return errno == EACCES ? MN_OK : mn_atomic_file_fail("open the folder", folder, errno);

@@ -35,10 +35,10 @@ struct mn_text {
 /* The value of the text called `name`, owned by `texts`; NULL if it is missing. */
 MN_API const char *mn_text_find(const struct mn_text *texts, int count, const char *name);
 
-/* The run of a checkpoint, in texts of /config; "" if the file lacks one. `id` identifies the run by a hash
- * in hexadecimal digits: of its start and, behind a dot, of the changes since. `name` is the name of the file
- * which it saves to, without its folder. `source`, for a run that was forked from another's checkpoint, is
- * the other run's id, a blank and its name. */
+/* The run of a checkpoint, in texts of /config; each is "" if the file lacks it. `id` identifies the run by a
+ * hash in hexadecimal digits: of its start and, behind a dot, of the changes since. `name` is the name of the
+ * file which it saves to, without its folder. `source`, for a run that was forked from another's checkpoint,
+ * is the other run's id, a blank and its name. */
 #define MN_RUN_ID "run"
 #define MN_RUN_NAME "saved_as"
 #define MN_RUN_SOURCE "forked_from"

@@ -37,8 +37,7 @@ enum { MN_CHECKPOINT_VALUE, MN_CHECKPOINT_MOMENTUM, MN_CHECKPOINT_ARRAYS = 4 };
 extern const char *const mn_checkpoint_groups[MN_CHECKPOINT_ARRAYS];
 void **mn_checkpoint_array(const struct mn_checkpoint_tensor *tensor, int which);
 
-/* Whether a tensor has factors. Sets the path of their checksum: MN_SUMS_PATH
- * bytes. */
+/* Whether a tensor has factors. Sets the path of their checksum, in MN_SUMS_PATH bytes. */
 int mn_checkpoint_factors(char *path, const struct mn_checkpoint_tensor *tensor);
 
 /* The name of array `which` > 0 below /optimizer. */

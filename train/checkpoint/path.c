@@ -49,7 +49,8 @@ static mn_status read_one(struct mn_checkpoint **out, const char *name, int *dam
   return status;
 }
 
-/* Renames the files of the numbers that are `damaged`, but the best, with a warning. */
+/* Renames the files of the numbers that are `damaged`, but the best, and appends their new names to
+ * `skipped`. */
 static mn_status set_aside(const char *path, const char *damaged, char *skipped, size_t size) {
   for (int number = 0; number < MN_ATOMIC_FILE_BEST; number++) {
     char name[MN_ATOMIC_FILE_PATH], renamed[MN_ATOMIC_FILE_PATH];

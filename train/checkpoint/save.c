@@ -102,7 +102,7 @@ enum { ALIGNMENT = 256 }; /* of each array in the device's copy, as of the devic
 /* A parameter, an array of its optimizer state, or a weight's scales. */
 struct array {
   const struct mn_tensor *parameter; /* whose value it is; NULL: */
-  const void *from;                  /* the same, or scales, on the device */
+  const void *from;                  /* an array of optimizer state, or scales, on the device */
   void **to;                         /* on the host: of the checkpoint's tensor, or the saver's scales */
   size_t bytes, at;                  /* at: its offset in the device's copy */
   int64_t outputs;                   /* of the whole, if ranks have a shard each; 0 for scales */
@@ -180,7 +180,7 @@ static void join(struct mn_saver *saver, int wait) {
 
 /* ---- the snapshot ---- */
 
-/* Memory and thread that the first snapshot takes. */
+/* Memory that the first snapshot takes and later ones keep. */
 static mn_status take_memory(struct mn_saver *saver) {
   for (int i = 0; i < saver->count; i++) {
     const struct array *array = &saver->arrays[i];

@@ -25,7 +25,7 @@ static int64_t ordered(const void *value, size_t real, int *nan) {
 /* How two arrays differ. */
 struct distance {
   int64_t elements, differing;
-  int64_t nan;  /* of the differing: one side is NaN, so a distance is undefined */
+  int64_t nan;  /* of the differing: a side is NaN, so a distance is undefined */
   uint64_t ulp; /* the largest of the others */
 };
 

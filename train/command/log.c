@@ -33,13 +33,16 @@ static mn_status take_lock(const struct mn_log *log) {
 
 /* Reads a line as a JSON object; NULL at the end, and for the partial line that a killed run left. */
 static mn_status read_line(const struct mn_log *log, json_t **out, char **text, size_t *room) {
-  json_error_t error;
+  json_error_t error = {.line =
+                            0}; /* jansson leaves the code as it is in some cases of no memory: unknown, 0 */
   *out = NULL;
   ssize_t length = getline(text, room, log->file);
   if (length < 0 && !feof(log->file)) return cannot_use(log, errno);
   if (length <= 0 || (*text)[length - 1] != '\n') return MN_OK;
   *out = json_loadb(*text, (size_t)length, 0, &error);
-  return *out || json_error_code(&error) != json_error_out_of_memory ? MN_OK : cannot_use(log, ENOMEM);
+  const enum json_error_code code = json_error_code(&error);
+  return *out || (code != json_error_unknown && code != json_error_out_of_memory) ? MN_OK
+                                                                                  : cannot_use(log, ENOMEM);
 }
 
 static int is_event(const json_t *line, const char *event) {

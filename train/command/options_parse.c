@@ -239,9 +239,12 @@ int mn_option_excludes(int index) {
   return -1;
 }
 
-/* Whether an option's value, from the command line or the default, is neither empty nor 0 nor "auto". */
+/* Whether an option has a value, from the command line or the default: a text, or a number that is neither 0 nor
+ * "auto". */
 static int is_set(const struct mn_options *options, int index) {
+  const struct mn_option_row *row = &mn_option_rows[index];
   char text[MN_TEXT_VALUE];
+  if (row->kind == MN_KIND_TEXT) return *(const char *const *)((const char *)options + row->offset) != NULL;
   mn_option_show(text, sizeof text, options, index);
   return *text != 0 && strcmp(text, "0") != 0 && strcmp(text, "auto") != 0;
 }

@@ -132,16 +132,21 @@ mn_status mn_owned_check(const struct mn_session *s) {
 
 /* ---- paths ---- */
 
-int mn_owned_real(char out[PATH_MAX], const char *path) {
-  char file[MN_ATOMIC_FILE_PATH], folder[MN_ATOMIC_FILE_PATH + 1];
-  if (realpath(path, out)) return 0;
-  if (mn_atomic_file_resolve(file, path) != MN_OK) return -1;
-  const char *base = base_of(file);
-  snprintf(folder, sizeof folder, "%.*s.", (int)(base - file), file);
+/* The path of a file that need not exist, with its folder's links resolved; 0, or −1. */
+static int find_in_folder(char out[PATH_MAX], const char *path) {
+  char folder[MN_ATOMIC_FILE_PATH];
+  const char *base = base_of(path);
+  if (snprintf(folder, sizeof folder, "%.*s.", (int)(base - path), path) >= (int)sizeof folder) return -1;
   if (!realpath(folder, out)) return -1;
   size_t length = strlen(out);
   if (length > 1) out[length++] = '/';
   return snprintf(out + length, PATH_MAX - length, "%s", base) < (int)(PATH_MAX - length) ? 0 : -1;
+}
+
+int mn_owned_real(char out[PATH_MAX], const char *path) {
+  char file[MN_ATOMIC_FILE_PATH];
+  if (realpath(path, out)) return 0;
+  return mn_atomic_file_resolve(file, path) == MN_OK ? find_in_folder(out, file) : -1;
 }
 
 /* The folder of the checkpoint, with a slash at its end: as it is named ("" for the current one), and without
@@ -149,7 +154,7 @@ int mn_owned_real(char out[PATH_MAX], const char *path) {
 static mn_status find_folder(const struct mn_session *s, char named[MN_ATOMIC_FILE_PATH],
                              char real[PATH_MAX]) {
   MN_TRY(mn_atomic_file_resolve(named, s->options.checkpoint));
-  if (mn_owned_real(real, named) != 0)
+  if (find_in_folder(real, named) != 0)
     return mn_fail(MN_NO_CREATE, "the folder of --checkpoint %s: %m; name another", s->options.checkpoint);
   named[base_of(named) - named] = real[base_of(real) - real] = 0;
   return MN_OK;
@@ -174,7 +179,7 @@ mn_status mn_owned_name(const struct mn_session *s, const char *path, char out[M
   char folder[MN_ATOMIC_FILE_PATH], real[PATH_MAX], file[PATH_MAX];
   size_t same = 0, used = 0;
   MN_TRY(find_folder(s, folder, real));
-  if (mn_owned_real(file, path) != 0) return mn_fail(MN_NO_INPUT, "%s: %m; name another file", path);
+  if (find_in_folder(file, path) != 0) return mn_fail(MN_NO_INPUT, "%s: %m; name another file", path);
   for (size_t i = 0; real[i] && real[i] == file[i]; i++)
     if (real[i] == '/') same = i + 1;
   for (const char *up = real + same; (up = strchr(up, '/')) && used + 3 < MN_TEXT_VALUE; up++, used += 3)

@@ -21,14 +21,16 @@ mn_status mn_saves_open(struct mn_saves *s, const struct mn_session *session,
   return MN_OK;
 }
 
-/* Warns once of a failure of the newest save. Returns the failure of a save with the best. */
-static mn_status note_failure(struct mn_saves *s) {
+/* Notes a failure of the newest save once; with a warning unless the run is at its end. Returns the failure of a save
+ * with the best. */
+static mn_status note_failure(struct mn_saves *s, int ends) {
   const mn_status status = mn_saver_poll(s->saver, NULL);
   if (status == MN_OK || s->has_best || s->snapshot < 0) return s->has_best ? status : MN_OK;
   mn_outcome_note(&s->failure, status);
   mn_progress_clear();
-  fprintf(stderr, "minnow: warning: step %ld is not saved: %s; the next save is tried when it is due\n",
-          (long)s->snapshot, s->failure.message);
+  if (!ends)
+    fprintf(stderr, "minnow: warning: step %ld is not saved: %s; the next save is tried when it is due\n",
+            (long)s->snapshot, s->failure.message);
   s->failures++;
   s->snapshot = -1;
   return MN_OK;
@@ -84,7 +86,7 @@ mn_status mn_saves_at_pause(struct mn_saves *s, int better) {
     mn_watchdog_save();
     wait_for_saver(s);
   }
-  const mn_status status = note_failure(s);
+  const mn_status status = note_failure(s, 0);
   if (status == MN_OK && falls_due(s)) s->due = 1;
   int what = (better ? MN_SAVE_BEST : 0) | (s->due && !mn_saver_busy(s->saver) ? MN_SAVE_NEWEST : 0);
   MN_TRY(decide(s, status, &what));
@@ -110,7 +112,7 @@ void mn_saves_tell(struct mn_saves *s) {
     mn_watchdog_saved();
     mn_announce(s->options, "nothing is saved: SIGUSR1 asks for it, but there is no --checkpoint");
   }
-  if (s->saver && !s->has_best) (void)note_failure(s);
+  if (s->saver && !s->has_best) (void)note_failure(s, 0);
   if (!s->saver || !o->verbose || mn_saver_poll(s->saver, &saved) != MN_OK || saved <= s->told) return;
   s->told = saved;
   mn_announce(s->options, "saved step %ld to %s", (long)saved, o->checkpoint);
@@ -120,7 +122,7 @@ mn_status mn_saves_end(struct mn_saves *s) {
   mn_watchdog_save();
   for (int tries = 0; s->saver; tries++) {
     wait_for_saver(s);
-    mn_status status = note_failure(s);
+    mn_status status = note_failure(s, 1);
     int saved = s->snapshot == s->progress->step;
     if (status == MN_OK && !saved && tries == 2) status = mn_outcome_tell(&s->failure);
     MN_TRY(decide(s, status, &saved));

@@ -13,7 +13,6 @@
 #include "train/checkpoint/layout.h"
 #include "train/command/announce.h"
 #include "train/command/options_table.h"
-#include "train/json.h"
 
 mn_status mn_session_context(struct mn_device **out, const struct mn_options *o, const char *device,
                              const char *precision) {
@@ -243,8 +242,8 @@ mn_status mn_session_train(struct mn_session *s, const struct mn_options *option
   MN_TRY(mn_optimizer_open(&s->optimizer, s->model, &optimizer));
   if (s->from) {
     MN_TRY(mn_snapshot_restore(s->from, s->model, s->optimizer, &s->progress));
-    struct mn_progress *p =
-        &s->progress; /* the next sample follows those trained on, in the order of these rows */
+    /* The next sample follows those trained on, in the order of these rows. */
+    struct mn_progress *p = &s->progress;
     p->rows = s->train->rows;
     p->epoch = p->samples / p->rows;
     p->position = p->samples % p->rows;
@@ -376,7 +375,7 @@ static void warn_of_difference(void *to, const char *name, const char *then, con
 /* Announces how the model of --init differs from this one. Only a checkpoint has a /config to compare with;
  * an unreadable one is ignored. */
 static void describe_init(const struct mn_session *s) {
-  static const char *const named[] = {"groups", "eps", "slope", "plan"};
+  static const char *const named[] = {"groups", "eps", "slope", "loss", "plan"};
   const struct mn_options *o = &s->options;
   struct mn_checkpoint *from;
   char text[400] = "", now[MN_TEXT_VALUE];
@@ -386,6 +385,9 @@ static void describe_init(const struct mn_session *s) {
     const char *then = mn_text_find(from->options, from->option_count, named[i]);
     const size_t used = strlen(text);
     mn_option_show(now, sizeof now, o, mn_option_find(named[i]));
+    if (strcmp(named[i], "loss") == 0) /* /config may have "auto" */
+      then = mn_loss_name(from->model.loss),
+      snprintf(now, sizeof now, "%s", mn_loss_name(s->model->config.loss));
     if (then && strcmp(then, now) != 0)
       snprintf(text + used, sizeof text - used, "%s %s %.40s (here %.40s)", used ? "," : "", named[i], then,
                now);

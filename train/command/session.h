@@ -23,7 +23,7 @@ struct mn_session {
   struct mn_optimizer *optimizer;  /* train alone */
   struct mn_checkpoint_lock *lock; /* on --checkpoint, while training; NULL without one */
   struct mn_checkpoint *from;      /* what was resumed or read; NULL for a new run and for weights alone */
-  char from_path[4096];
+  char from_path[MN_CHECKPOINT_PATH];
   struct mn_progress progress; /* of a resumed run */
   struct mn_columns columns;   /* of x in a new run: of all rows by --standardize, else of some; or cols 0 */
   int64_t whole;               /* rows of --data if --validation divided them into train and test; else 0 */

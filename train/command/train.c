@@ -2,7 +2,6 @@
 #include "train/command/commands.h"
 
 #include <math.h>
-#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -98,6 +97,12 @@ static mn_status list_config(struct run *r) {
   return MN_OK;
 }
 
+/* The step at which the run ends, or earlier by a signal or --patience. */
+static int64_t stop_of(const struct run *r) {
+  const int64_t stop = r->session.options.stop_at, horizon = r->trainer->schedule.horizon;
+  return stop > 0 && stop < horizon ? stop : horizon;
+}
+
 /* What needs no other rank once the session is open: the rows. */
 static mn_status open_rows(struct run *r, const struct mn_options *options) {
   struct mn_session *s = &r->session;
@@ -130,7 +135,7 @@ static mn_status open(struct run *r, const struct mn_options *options) {
   MN_TRY(mn_owned_identify(s));
   r->replaces = o->force || (o->resume && o->plot && access(o->plot, F_OK) == 0);
   const struct mn_progress *progress = &r->trainer->progress;
-  if (!o->dry_run) MN_TRY(mn_needs_check(s));
+  if (!o->dry_run && progress->step < stop_of(r)) MN_TRY(mn_needs_check(s));
   MN_TRY(mn_saves_open(&r->saves, s, progress));
   MN_TRY(list_config(r));
   MN_TRY(mn_log_open(&r->log, o->dry_run ? NULL : o->log, s, r->config, r->option_count));
@@ -348,7 +353,7 @@ static void report(const struct run *r, FILE *out) {
 static mn_status run(struct run *r, FILE *out) {
   const struct mn_options *o = &r->session.options;
   const int64_t *step = &r->trainer->progress.step, horizon = r->trainer->schedule.horizon;
-  int64_t stop = o->stop_at > 0 && o->stop_at < horizon ? o->stop_at : horizon;
+  const int64_t stop = stop_of(r);
   if (*step >= stop)
     mn_announce(&r->session.options, "nothing to do: step %ld is reached; a larger --%s goes on", (long)*step,
                 stop < horizon ? "stop-at"
