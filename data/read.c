@@ -97,7 +97,8 @@ static float largest_of(const float *values, int64_t count) {
   return largest;
 }
 
-/* Reads a task. With a mean, x is read in its stored width, so that the mean is subtracted before rounding. */
+/* Reads a task. With a mean, x is read in its stored width, so that the mean is subtracted before rounding.
+ */
 static mn_status read_values(const struct reading *r, const struct mn_range *task, double *stored, void *x,
                              void *y) {
   const struct mn_rows_form *form = r->form;

@@ -22,8 +22,8 @@ struct mn_tensor {
   int keep;                /* the real form is kept, whatever the consumers read */
   int outside; /* the value's memory is another's: the forms that are read point to it before each run */
   int summed;  /* a parameter without shares: the tape all-reduces its stored gradient over replicas */
-  /* The team whose collectives reach the gradient and the forms that GEMMs read, or NULL. A parameter's team is
-   * the replicas, if each of several can have a share of its rows. */
+  /* The team whose collectives reach the gradient and the forms that GEMMs read, or NULL. A parameter's team
+   * is the replicas, if each of several can have a share of its rows. */
   const struct mn_team *shared;
   int operand; /* a tape's last output: only a GEMM reads it, so it has no real form */
 };

@@ -18,7 +18,7 @@
 #include "layers/block_call.h"           /* the block for other frameworks */
 #include "layers/layer.h"                /* layers of one's own, on a tape: engine/tape.h */
 #include "train/check/check.h"           /* gradient checks */
-#include "train/checkpoint/checkpoint.h" /* saving and resuming runs; weights alone; models without training */
+#include "train/checkpoint/checkpoint.h" /* saving and resuming runs; models and weights alone */
 #include "train/evaluate.h"              /* evaluation, prediction */
 #include "train/trainer.h"               /* training; models and passes: train/model.h, train/pass.h */
 

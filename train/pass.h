@@ -60,7 +60,8 @@ struct mn_fault {
 };
 
 /* After a batch raised its tape's nonfinite flag: finds that value. Runs the batch again, forward and
- * unfused, on tensors of its own; of a batch without y up to the outputs. If that fails, the fault is "a value". */
+ * unfused, on tensors of its own; of a batch without y up to the outputs. If that fails, the fault is "a
+ * value". */
 MN_API void mn_pass_explain(struct mn_model *model, const struct mn_batch *batch, struct mn_fault *out);
 
 /* "the output of blocks.1, row 5", for a message. */

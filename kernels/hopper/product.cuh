@@ -32,9 +32,9 @@ typedef mn_status mn_hopper_launcher(struct mn_device *device, const struct mn_h
 mn_hopper_launcher *mn_hopper_plan(const struct mn_device *device, const struct mn_hopper_product *p,
                                    const struct mn_epilogue *epilogue);
 
-/* MN_STORE, whether the tiles fill the GPU or not; the same into epilogue->into, to which the epilogue is then
- * applied; and what computes a rank's term of a sum, in pieces that are exchanged beside it (terms.cu). The
- * caller has seen that sizes and planes are as mn_hopper_plan wants them. */
+/* MN_STORE, whether the tiles fill the GPU or not; the same into epilogue->into, to which the epilogue is
+ * then applied; and what computes a rank's term of a sum, in pieces that are exchanged beside it (terms.cu).
+ * The caller has seen that sizes and planes are as mn_hopper_plan wants them. */
 mn_hopper_launcher mn_hopper_store, mn_hopper_store_and_apply, mn_hopper_reduce_scatter,
     mn_hopper_reduce_scatter_rows;
 

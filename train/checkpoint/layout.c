@@ -4,7 +4,7 @@
  *   ----------------------------  -------------------------  ------------------------------------------------
  *   /            format           string                     "minnow checkpoint"
  *                format_version   int64                      2
- *                checksums        string                     of all that is below (train/checkpoint/layout.h);
+ *                checksums        string                     of all that is below (layout.h);
  *                                                            since minnow 0.3
  *   /model       inputs           int64                      I of the first block
  *                hidden           int64 [depth]              C of each block

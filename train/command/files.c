@@ -10,14 +10,23 @@
 
 #include "train/checkpoint/atomic_file.h"
 
-/* Links are followed. Files that do not exist are the same if they would be created in one folder under one
- * name. */
-static int is_same(const char *a, const char *b) {
-  char x[PATH_MAX], y[PATH_MAX];
-  struct stat first, second;
-  const int there = (stat(a, &first) == 0) + (stat(b, &second) == 0);
-  if (there == 2) return first.st_dev == second.st_dev && first.st_ino == second.st_ino;
-  return there == 0 && mn_owned_real(x, a) == 0 && mn_owned_real(y, b) == 0 && strcmp(x, y) == 0;
+/* Whether two paths lead to one file, links followed. Files that do not exist are the same if they would be
+ * created in one folder under one name. */
+static mn_status compare(const char *a, const char *b, int *same) {
+  const char *const paths[] = {a, b};
+  char real[2][PATH_MAX];
+  struct stat at[2];
+  int there = 0;
+  for (int i = 0; i < 2; i++) {
+    if (stat(paths[i], &at[i]) == 0)
+      there++;
+    else if (errno == EIO || errno == ENOMEM)
+      return mn_atomic_file_fail("look at", paths[i], errno);
+  }
+  *same = there == 2 ? at[0].st_dev == at[1].st_dev && at[0].st_ino == at[1].st_ino
+                     : there == 0 && mn_owned_real(real[0], a) == 0 && mn_owned_real(real[1], b) == 0 &&
+                           strcmp(real[0], real[1]) == 0;
+  return MN_OK;
 }
 
 /* The file `path` of option `name`, to be written, against every other file of the command. */
@@ -29,14 +38,19 @@ static mn_status check_distinct(const struct mn_options *o, const char *name, co
                 {"checkpoint", o->checkpoint},
                 {"log", o->log},
                 {"plot", o->plot}};
-  for (int i = 0; path && i < (int)(sizeof others / sizeof *others); i++)
-    if (others[i].path && strcmp(others[i].name, name) != 0 && is_same(path, others[i].path))
+  for (int i = 0, same; path && i < (int)(sizeof others / sizeof *others); i++) {
+    if (!others[i].path || strcmp(others[i].name, name) == 0) continue;
+    MN_TRY(compare(path, others[i].path, &same));
+    if (same)
       return mn_fail(MN_USAGE, "%s of --%s is the same file as --%s %s; name another", path, name,
                      others[i].name, others[i].path);
-  for (int i = 0; path && o->command == MN_COMMAND_PLOT && i < o->file_count; i++)
-    if (is_same(path, o->files[i]))
+  }
+  for (int i = 0, same; path && o->command == MN_COMMAND_PLOT && i < o->file_count; i++) {
+    MN_TRY(compare(path, o->files[i], &same));
+    if (same)
       return mn_fail(MN_USAGE, "%s of --%s is the same file as the log %s; name another", path, name,
                      o->files[i]);
+  }
   return MN_OK;
 }
 

@@ -3,13 +3,16 @@
  * goes on, so that it ends in the log of a run that never stopped. Options changed at a resume get a `resume`
  * line.
  *
- *   {"event":"start","run":"…","config":{…},"time":{"device":…}}   the run, and the options that make it what
- * it is
- *   {"event":"resume","step":45,"run":"…","changed":{"lr":"0.01"},"time":{…}}   which it is after that step,
- * and why
- *   {"event":"step","step":10,"epoch":0,"samples":640,"loss":0.5,"rate":0.05,"time":{"seconds":…,"samples_per_second":…,"flops_per_second":…}}
- *   {"event":"eval","step":23,"epoch":1,"test_loss":0.4,"test_accuracy":0.9,"time":{…}}
- *   {"event":"end","step":450,"horizon":450,"loss":0.01,"ended":"horizon","time":{"seconds":…,"samples_per_second":…,"flops_per_second":…,"waiting":…,"device_bytes":…}}
+ *   {"event":"start","run":"…","config":{…},"time":{"device":…}}
+ *   {"event":"resume","step":45,"run":"…","changed":{"lr":"0.01"},"time":{"seconds":…}}
+ *   {"event":"step","step":10,"epoch":0,"samples":640,"loss":0.5,"rate":0.05,
+ *    "time":{"seconds":…,"samples_per_second":…,"flops_per_second":…}}
+ *   {"event":"eval","step":23,"epoch":1,"test_loss":0.4,"test_accuracy":0.9,"time":{"seconds":…}}
+ *   {"event":"end","step":450,"horizon":450,"loss":0.01,"ended":"horizon",
+ *    "time":{"seconds":…,"samples_per_second":…,"flops_per_second":…,"waiting":…,"device_bytes":…}}
+ *
+ * `start` has the run's identity and the options that make it; `resume` the identity after that step, and the
+ * options that changed it.
  *
  * There is a line for each step that --on-nonfinite skip has left out: its loss is null, and "skipped" names
  * the value of its batch that was not finite ("the output of blocks.0, row 5"). An evaluation in which a
@@ -48,12 +51,12 @@ struct mn_log {
   off_t end; /* the offset in the file of the next byte */
 };
 
-/* Opens and locks `path`, the log of the session's run; NULL to keep no log. config[count]: the run's options. A
- * new run creates the file, and writes the first line. A resumed run keeps an existing log up to the step of the
- * checkpoint, if the log has the checkpoint's run there and does not end before; a missing log is created, and
- * its first line has the options up to that step. MN_NO_CREATE: a new run's file exists, the log is not this
- * run's, another run is writing it, or it cannot be created; MN_IO; MN_NO_MEMORY. An existing file is then
- * unchanged. Close the log in any case. */
+/* Opens and locks `path`, the log of the session's run; NULL to keep no log. config[count]: the run's
+ * options. A new run creates the file, and writes the first line. A resumed run keeps an existing log up to
+ * the step of the checkpoint, if the log has the checkpoint's run there and does not end before; a missing
+ * log is created, and its first line has the options up to that step. MN_NO_CREATE: a new run's file exists,
+ * the log is not this run's, another run is writing it, or it cannot be created; MN_IO; MN_NO_MEMORY. An
+ * existing file is then unchanged. Close the log in any case. */
 mn_status mn_log_open(struct mn_log *log, const char *path, const struct mn_session *session,
                       const struct mn_text *config, int count);
 

@@ -19,9 +19,9 @@ static void ignore_usr1(void) {
 }
 __attribute__((section(".preinit_array"), used)) static void (*const first)(void) = ignore_usr1;
 
-/* libgomp reads GOMP_SPINCOUNT once, when it is loaded, so the program is executed anew with it, unless the user
- * has said how threads wait. It counts turns of a loop: 300 take some 10 µs. Without it a thread spins for
- * 300,000 at the end of each parallel region, on a core that the thread that it waits for may need
+/* libgomp reads GOMP_SPINCOUNT once, when it is loaded, so the program is executed anew with it, unless the
+ * user has said how threads wait. It counts turns of a loop: 300 take some 10 µs. Without it a thread spins
+ * for 300,000 at the end of each parallel region, on a core that the thread that it waits for may need
  * (kernels/NOTES.md). */
 static void limit_spinning(char **argv) {
   if (omp_get_max_threads() == 1 || getenv("OMP_WAIT_POLICY") || getenv("GOMP_SPINCOUNT")) return;

@@ -239,8 +239,8 @@ int mn_option_excludes(int index) {
   return -1;
 }
 
-/* Whether an option has a value, from the command line or the default: a text, or a number that is neither 0 nor
- * "auto". */
+/* Whether an option has a value, from the command line or the default: a text, or a number that is neither 0
+ * nor "auto". */
 static int is_set(const struct mn_options *options, int index) {
   const struct mn_option_row *row = &mn_option_rows[index];
   char text[MN_TEXT_VALUE];

@@ -18,8 +18,8 @@
 
 /* ---- scores ---- */
 
-/* Printed beside the loss: R² and RMSE of each target or, for classes, the recall of each and a confusion matrix
- * if they are few. All sums are taken in double. */
+/* Printed beside the loss: R² and RMSE of each target or, for classes, the recall of each and a confusion
+ * matrix if they are few. All sums are taken in double. */
 struct scores {
   int classes;
   int64_t rows, cols; /* rows so far; K outputs */
@@ -114,8 +114,8 @@ static void counts(struct mn_json *json, const char *key, const int64_t *values,
   mn_json_close(json);
 }
 
-/* The recall of a class without rows and the r2 of a constant target are NaN. A row of confusion is a label, a
- * column a prediction. */
+/* The recall of a class without rows and the r2 of a constant target are NaN. A row of confusion is a label,
+ * a column a prediction. */
 static void show_scores(const struct scores *s, struct mn_json *json) {
   if (!s->classes) {
     array(s, json, "r2", r2);

@@ -21,8 +21,8 @@ mn_status mn_saves_open(struct mn_saves *s, const struct mn_session *session,
   return MN_OK;
 }
 
-/* Notes a failure of the newest save once; with a warning unless the run is at its end. Returns the failure of a save
- * with the best. */
+/* Notes a failure of the newest save once; with a warning unless the run is at its end. Returns the failure
+ * of a save with the best. */
 static mn_status note_failure(struct mn_saves *s, int ends) {
   const mn_status status = mn_saver_poll(s->saver, NULL);
   if (status == MN_OK || s->has_best || s->snapshot < 0) return s->has_best ? status : MN_OK;

@@ -139,7 +139,8 @@ mn_status mn_resume_options(struct mn_session *session);
 
 /* Sets s->fingerprint to the fingerprint of the rows, which have been read; `test` may be NULL. A resumed run
  * must have the checkpoint's rows unless the command line names the data (MN_BAD_DATA); data so named goes to
- * s->changed. Forgets the best metric in *progress if the rows are others, or the best was not kept before. */
+ * s->changed. Forgets the best metric in *progress if the rows are others, or the best was not kept before.
+ */
 mn_status mn_resume_data(struct mn_session *session, struct mn_progress *progress,
                          const struct mn_fingerprint *train, const struct mn_fingerprint *test);
 
