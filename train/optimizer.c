@@ -12,31 +12,52 @@ MN_WORDS(optimizer, enum mn_rule_kind, MN_RULES, [MN_SGD] = "sgd", [MN_ADAMW] = 
 MN_WORDS(schedule, enum mn_schedule_kind, MN_SCHEDULES, [MN_SCHEDULE_CONSTANT] = "constant",
          [MN_SCHEDULE_COSINE] = "cosine", [MN_SCHEDULE_STEP] = "step");
 
-struct mn_optimizer_config mn_optimizer_defaults(enum mn_rule_kind rule) {
-  const struct mn_rule sgd = {.kind = MN_SGD, .momentum = 0.9};
-  const struct mn_rule adamw = {.kind = MN_ADAMW, .beta1 = 0.9, .beta2 = 0.98, .eps = 1e-8};
-  return (struct mn_optimizer_config){.rule = rule == MN_ADAMW ? adamw : sgd, .accumulate = 1};
+enum { SGD = 1 << MN_SGD, ADAMW = 1 << MN_ADAMW };
+#define MEMBER(member, rule_set, option, ...)                                                                \
+  { .name = option, .offset = offsetof(struct mn_rule, member), .rules = rule_set, __VA_ARGS__ }
+const struct mn_rule_member mn_rule_members[MN_RULE_MEMBERS] = {
+    MEMBER(momentum, SGD, "momentum", .initial = 0.9, .share = 1),
+    MEMBER(nesterov, SGD, "nesterov", .flag = 1),
+    MEMBER(weight_decay, SGD | ADAMW, "weight-decay"),
+    MEMBER(beta1, ADAMW, "beta1", .initial = 0.9, .share = 1),
+    MEMBER(beta2, ADAMW, "beta2", .initial = 0.98, .share = 1),
+    MEMBER(eps, ADAMW, "adam-eps", .initial = 1e-8, .positive = 1),
+};
+
+double mn_rule_get(const struct mn_rule *rule, const struct mn_rule_member *member) {
+  const void *at = (const char *)rule + member->offset;
+  return member->flag ? *(const int *)at : *(const double *)at;
 }
 
-static mn_status check_share(const char *name, double value) {
-  if (value >= 0 && value < 1) return MN_OK;
-  return mn_fail(MN_USAGE, "%s %g: 0 up to, but not, 1 works", name, value);
+void mn_rule_set(struct mn_rule *rule, const struct mn_rule_member *member, double value) {
+  void *at = (char *)rule + member->offset;
+  if (member->flag)
+    *(int *)at = value != 0;
+  else
+    *(double *)at = value;
+}
+
+struct mn_optimizer_config mn_optimizer_defaults(enum mn_rule_kind rule) {
+  struct mn_optimizer_config config = {.rule = {.kind = rule}, .accumulate = 1};
+  for (const struct mn_rule_member *m = mn_rule_members; m < mn_rule_members + MN_RULE_MEMBERS; m++)
+    if (m->rules >> rule & 1) mn_rule_set(&config.rule, m, m->initial);
+  return config;
+}
+
+static mn_status check_member(const struct mn_rule *rule, const struct mn_rule_member *m) {
+  const double value = mn_rule_get(rule, m);
+  if (!(m->rules >> rule->kind & 1))
+    return value == 0 ? MN_OK
+                      : mn_fail(MN_USAGE, "%s has no %s; leave it 0", mn_optimizer_name(rule->kind), m->name);
+  if ((m->positive ? (float)value > 0 : value >= 0) && (!m->share || value < 1)) return MN_OK;
+  return mn_fail(MN_USAGE, "%s %g: a %s%s works", m->name, value,
+                 m->positive ? "float above 0" : "number from 0", m->share ? " to below 1" : "");
 }
 
 static mn_status check(const struct mn_optimizer_config *c) {
   const struct mn_rule *r = &c->rule;
-  const int adamw = r->kind == MN_ADAMW;
   if (!mn_optimizer_name(r->kind)) return mn_fail(MN_USAGE, "optimizer %d: there is none", (int)r->kind);
-  if (adamw ? r->momentum != 0 || r->nesterov : r->beta1 != 0 || r->beta2 != 0 || r->eps != 0)
-    return mn_fail(MN_USAGE, "%s",
-                   adamw ? "AdamW has beta1 for momentum; leave momentum and nesterov 0"
-                         : "SGD has no beta1, beta2 and eps; leave them 0");
-  MN_TRY(check_share("momentum", r->momentum));
-  MN_TRY(check_share("beta1", r->beta1));
-  MN_TRY(check_share("beta2", r->beta2));
-  if (adamw && !((float)r->eps > 0))
-    return mn_fail(MN_USAGE, "an eps of %g for AdamW: 1e-45, the smallest float, or more works", r->eps);
-  if (!(r->weight_decay >= 0)) return mn_fail(MN_USAGE, "weight decay %g: 0 or more works", r->weight_decay);
+  for (int i = 0; i < MN_RULE_MEMBERS; i++) MN_TRY(check_member(r, &mn_rule_members[i]));
   if (r->nesterov && r->momentum == 0)
     return mn_fail(MN_USAGE, "Nesterov's momentum needs a momentum above 0");
   if (!(c->clip >= 0)) return mn_fail(MN_USAGE, "a clipping norm of %g: 0 (none) or more works", c->clip);

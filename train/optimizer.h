@@ -16,6 +16,20 @@ struct mn_optimizer_config {
 #define MN_RATE_ADAMW 0.007
 #define MN_RATE_SGD 0.05
 
+/* The members of struct mn_rule that a user sets. One that is not of a rule is 0 there. */
+struct mn_rule_member {
+  const char *name; /* as an option's */
+  size_t offset;    /* in struct mn_rule, of a double, or of an int if it is a flag */
+  unsigned rules;   /* bit 1 << MN_SGD … of each rule that has it */
+  int flag, share;  /* a share is below 1 */
+  int positive;     /* as a float above 0 */
+  double initial;   /* by default */
+};
+enum { MN_RULE_MEMBERS = 6 };
+extern const struct mn_rule_member mn_rule_members[MN_RULE_MEMBERS];
+double mn_rule_get(const struct mn_rule *rule, const struct mn_rule_member *member);
+void mn_rule_set(struct mn_rule *rule, const struct mn_rule_member *member, double value);
+
 /* A config with the defaults of `minnow train`: AdamW with beta1 0.9, beta2 0.98, eps 1e-8, SGD with momentum
  * 0.9; each with accumulate 1, and without weight decay and clipping. */
 MN_API struct mn_optimizer_config mn_optimizer_defaults(enum mn_rule_kind rule);

@@ -107,7 +107,6 @@ static mn_status read_parameters(struct reader *reader, const char *prefix) {
 /* Without the attribute `optimizer` it is SGD, as in the first files of cases. */
 static mn_status read_optimizer(struct reader *reader, struct mn_rule *rule) {
   struct mn_hdf5_value optimizer;
-  int64_t nesterov = 0;
   int kind = MN_SGD;
   MN_TRY(mn_hdf5_attribute(&reader->file, &reader->group, "optimizer", 0, &optimizer));
   if (optimizer.kind != MN_VALUE_NONE &&
@@ -116,15 +115,16 @@ static mn_status read_optimizer(struct reader *reader, struct mn_rule *rule) {
     return mn_fail(MN_BAD_DATA, "case %s: attribute 'optimizer' is neither \"sgd\" nor \"adamw\"",
                    reader->into->name);
   rule->kind = (enum mn_rule_kind)kind;
-  MN_TRY(read_number(reader, "weight_decay", &rule->weight_decay));
-  if (rule->kind == MN_ADAMW) {
-    MN_TRY(read_number(reader, "beta1", &rule->beta1));
-    MN_TRY(read_number(reader, "beta2", &rule->beta2));
-    return read_number(reader, "adam_eps", &rule->eps);
+  for (int i = 0; i < MN_RULE_MEMBERS; i++) {
+    const struct mn_rule_member *member = &mn_rule_members[i];
+    char name[32];
+    double value;
+    snprintf(name, sizeof name, "%s", member->name);
+    for (char *dash; (dash = strchr(name, '-'));) *dash = '_';
+    if (!(member->rules >> kind & 1)) continue;
+    MN_TRY(read_number(reader, name, &value));
+    mn_rule_set(rule, member, value);
   }
-  MN_TRY(read_number(reader, "momentum", &rule->momentum));
-  MN_TRY(read_integer(reader, "nesterov", &nesterov));
-  rule->nesterov = (int)nesterov;
   return MN_OK;
 }
 

@@ -284,16 +284,19 @@ static mn_status check_needed(const struct mn_options *o) {
   return MN_OK;
 }
 
-/* An option of the other rule is a mistake. */
+static enum mn_rule_kind first_rule(const struct mn_rule_member *member) {
+  return (enum mn_rule_kind)(ffs((int)member->rules) - 1);
+}
+
+/* An option of another rule is a mistake. */
 static mn_status check_optimizer(const struct mn_options *o) {
-  static const char *const others[MN_RULES][4] = {
-      [MN_SGD] = {"beta1", "beta2", "adam-eps"}, [MN_ADAMW] = {"momentum", "nesterov"}};
-  const enum mn_rule_kind rule = (enum mn_rule_kind)o->optimizer;
-  for (const char *const *other = others[rule]; *other; other++)
-    if (mn_options_given(o, *other))
-      return mn_fail(MN_USAGE, "--%s is not for --optimizer %s; leave it out, or take %s", *other,
-                     mn_optimizer_name(rule), mn_optimizer_name(rule == MN_SGD ? MN_ADAMW : MN_SGD));
-  if (rule == MN_SGD && mn_options_given(o, "nesterov") && o->momentum == 0)
+  for (int i = 0; i < MN_RULE_MEMBERS; i++) {
+    const struct mn_rule_member *m = &mn_rule_members[i];
+    if (mn_options_given(o, m->name) && !(m->rules >> o->optimizer & 1))
+      return mn_fail(MN_USAGE, "--%s is not for --optimizer %s; leave it out, or take %s", m->name,
+                     mn_optimizer_name(o->optimizer), mn_optimizer_name(first_rule(m)));
+  }
+  if (mn_options_given(o, "nesterov") && o->momentum == 0)
     return mn_fail(MN_USAGE, "--nesterov needs --momentum above 0");
   return MN_OK;
 }
@@ -323,6 +326,12 @@ mn_status mn_options_check(const struct mn_options *options) {
   return check_values(options);
 }
 
+/* An option of one rule implies that rule. */
+static void imply_optimizer(struct mn_options *o) {
+  for (const struct mn_rule_member *m = mn_rule_members; m < mn_rule_members + MN_RULE_MEMBERS; m++)
+    if (mn_options_given(o, m->name) && !(m->rules >> o->optimizer & 1)) o->optimizer = first_rule(m);
+}
+
 mn_status mn_options_parse(struct mn_options *out, int argc, char **argv, int *done) {
   *done = 0;
   if (argc < 2) {
@@ -343,8 +352,7 @@ mn_status mn_options_parse(struct mn_options *out, int argc, char **argv, int *d
   }
   MN_TRY(check_picture(out));
   if (mn_options_given(out, "steps") && !mn_options_given(out, "epochs")) out->epochs = 0;
-  const int means_sgd = mn_options_given(out, "momentum") || mn_options_given(out, "nesterov");
-  if (means_sgd && !mn_options_given(out, "optimizer")) out->optimizer = MN_SGD;
+  if (!mn_options_given(out, "optimizer")) imply_optimizer(out);
   const struct mn_schedule schedule = mn_trainer_defaults((enum mn_rule_kind)out->optimizer, 1).schedule;
   if (!mn_options_given(out, "lr")) out->lr = schedule.rate;
   if (!mn_options_given(out, "schedule")) out->schedule = schedule.kind;

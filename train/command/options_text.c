@@ -235,14 +235,15 @@ void mn_options_model(const struct mn_options *o, struct mn_model_config *out) {
 }
 
 void mn_options_optimizer(const struct mn_options *o, struct mn_optimizer_config *out) {
-  struct mn_rule *rule = &out->rule;
-  *out = (struct mn_optimizer_config){
-      .rule = {.kind = (enum mn_rule_kind)o->optimizer, .weight_decay = o->weight_decay},
-      .clip = o->clip,
-      .accumulate = (int)o->accumulate,
-      .rows = o->batch};
-  if (rule->kind == MN_ADAMW)
-    rule->beta1 = o->beta1, rule->beta2 = o->beta2, rule->eps = o->adam_eps;
-  else
-    rule->momentum = o->momentum, rule->nesterov = o->nesterov && o->momentum > 0;
+  *out = (struct mn_optimizer_config){.rule = {.kind = (enum mn_rule_kind)o->optimizer},
+                                      .clip = o->clip,
+                                      .accumulate = (int)o->accumulate,
+                                      .rows = o->batch};
+  for (const struct mn_rule_member *m = mn_rule_members; m < mn_rule_members + MN_RULE_MEMBERS; m++) {
+    const void *field = (const char *)o + mn_option_rows[mn_option_find(m->name)].offset;
+    if (m->rules >> out->rule.kind & 1)
+      mn_rule_set(&out->rule, m, m->flag ? *(const int *)field : *(const double *)field);
+  }
+  /* A resumed run may drop the momentum, and Nesterov with it. */
+  if (out->rule.momentum == 0) out->rule.nesterov = 0;
 }
