@@ -76,6 +76,8 @@ const struct mn_checkpoint_field mn_checkpoint_model_fields[] = {
     FIELD("eps", MN_VALUE_REAL, model.eps),
     FIELD("negative_slope", MN_VALUE_REAL, model.slope),
     FIELD("loss", MN_VALUE_TEXT, model.loss, .words = mn_loss_words),
+    FIELD("hidden", MN_VALUE_INTEGER, model.hidden,
+          .length_offset = offsetof(struct mn_checkpoint, model.depth)),
     {.name = NULL},
 };
 
@@ -102,6 +104,10 @@ const struct mn_checkpoint_field mn_checkpoint_tensor_fields[] = {
 const void *mn_checkpoint_value(const struct mn_checkpoint_field *field, const void *of) {
   const void *value = (const char *)of + field->offset;
   return field->words ? field->words[*(const enum mn_loss *)value] : value;
+}
+
+int64_t mn_checkpoint_length(const struct mn_checkpoint_field *field, const void *of) {
+  return field->length_offset ? *(const int64_t *)((const char *)of + field->length_offset) : 0;
 }
 
 const char *const mn_checkpoint_groups[MN_CHECKPOINT_ARRAYS] = {"/model", MN_CHECKPOINT_OPTIMIZER "momentum",

@@ -8,8 +8,8 @@
 #define MN_CHECKPOINT_FORMAT "minnow checkpoint"
 enum { MN_CHECKPOINT_VERSION = 2 }; /* the newest, which is written */
 
-/* An attribute that is a member of struct mn_checkpoint or of its tensors: a number of 8 bytes, or a text;
- * then the member is an enum, the text's index in `words`. */
+/* An attribute that is a member of struct mn_checkpoint or of its tensors: a number of 8 bytes, an array of
+ * such numbers, or a text; then the member is an enum, the text's index in `words`. */
 struct mn_checkpoint_field {
   const char *name;
   enum mn_hdf5_value_kind kind;
@@ -18,12 +18,16 @@ struct mn_checkpoint_field {
    * of two, stored unless it is 0. */
   enum { MN_FIELD_NEWER = 1, MN_FIELD_FACTOR } optional;
   const char *const *words; /* ends with NULL */
+  size_t length_offset;     /* of an array [MN_MODEL_DEPTH]: the offset of its length, an earlier field */
 };
 
 /* The number, or the word, of a field in `of`. */
 const void *mn_checkpoint_value(const struct mn_checkpoint_field *field, const void *of);
 
-/* The attributes of /model, without the array `hidden`, and of /progress; each list ends with a NULL name. */
+/* How many elements an array has; 0 for a number or a text. */
+int64_t mn_checkpoint_length(const struct mn_checkpoint_field *field, const void *of);
+
+/* The attributes of /model and of /progress; each list ends with a NULL name. */
 extern const struct mn_checkpoint_field mn_checkpoint_model_fields[];
 extern const struct mn_checkpoint_field mn_checkpoint_progress_fields[];
 

@@ -81,14 +81,19 @@ static mn_status read_fields(struct reader *reader, const struct mn_hdf5_object 
   for (; fields->name; fields++) {
     struct mn_hdf5_value value;
     char *to = (char *)of + fields->offset;
-    MN_TRY(read_attribute(reader, object, fields->name, fields->kind, 0, fields->optional != 0, &value));
+    const int64_t length = mn_checkpoint_length(fields, of);
+    if (fields->length_offset && (length < 1 || length > MN_MODEL_DEPTH))
+      return refuse(reader, fields->name, "has a length that is out of range");
+    MN_TRY(read_attribute(reader, object, fields->name, fields->kind, (int)length, fields->optional != 0,
+                          &value));
     if (value.kind == MN_VALUE_NONE) continue;
     if (fields->optional == MN_FIELD_FACTOR && !is_factor(value.real[0]))
       return refuse(reader, fields->name, "is no factor");
     if (fields->words)
       MN_TRY(take_word(reader, fields, value.text, to));
     else
-      memcpy(to, &value.integer, sizeof value.integer[0]); /* so are the union's other numbers */
+      memcpy(to, value.integer, /* so are the union's other numbers */
+             (length ? (size_t)length : 1) * sizeof *value.integer);
   }
   return MN_OK;
 }
@@ -332,13 +337,9 @@ static mn_status check_sizes(struct reader *reader) {
 static mn_status read_sizes(struct reader *reader) {
   struct mn_model_config *model = &reader->checkpoint->model;
   struct mn_hdf5_object group;
-  struct mn_hdf5_value hidden;
   MN_TRY(find(reader, &reader->file.root, "model", MN_HDF5_GROUP, 0, &group));
   MN_TRY(mn_sums_attributes(reader->sums, &reader->file, &group, "model/"));
   MN_TRY(read_fields(reader, &group, mn_checkpoint_model_fields, reader->checkpoint));
-  if (model->depth < 1 || model->depth > MN_MODEL_DEPTH) return refuse(reader, "depth", "is out of range");
-  MN_TRY(read_attribute(reader, &group, "hidden", MN_VALUE_INTEGER, (int)model->depth, 0, &hidden));
-  memcpy(model->hidden, hidden.integer, (size_t)model->depth * sizeof hidden.integer[0]);
   mn_hdf5_release(&group);
   model->plan = MN_PLAN_BLOCK;
   return check_sizes(reader);

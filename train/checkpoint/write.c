@@ -62,7 +62,7 @@ static mn_status write_fields(struct writer *writer, hid_t object, const struct 
     MN_TRY(fields->kind == MN_VALUE_TEXT
                ? write_text(writer, object, fields->name, value)
                : write_attribute(writer, object, fields->name, types[fields->kind][0], types[fields->kind][1],
-                                 0, value));
+                                 (hsize_t)mn_checkpoint_length(fields, of), value));
   }
   return MN_OK;
 }
@@ -157,8 +157,6 @@ static mn_status write_model(struct writer *writer) {
   hid_t group;
   MN_TRY(create_group(writer, &group, "model"));
   MN_TRY(write_fields(writer, group, mn_checkpoint_model_fields, c));
-  MN_TRY(write_attribute(writer, group, "hidden", H5T_STD_I64LE, H5T_NATIVE_INT64, (hsize_t)c->model.depth,
-                         c->model.hidden));
   for (int i = 0; i < c->tensor_count; i++)
     MN_TRY(write_array(writer, group, "model", &c->tensors[i], MN_CHECKPOINT_VALUE));
   return close_group(writer, group, "model/");

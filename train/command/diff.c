@@ -137,8 +137,13 @@ static void compare_fields(struct diff *diff, const char *object, const struct m
                            const void *a, const void *b) {
   for (; fields->name; fields++) {
     char name[160];
+    const int64_t *x = mn_checkpoint_value(fields, a), *y = mn_checkpoint_value(fields, b);
     snprintf(name, sizeof name, "%s %s", object, fields->name);
-    compare_value(diff, name, fields->kind, mn_checkpoint_value(fields, a), mn_checkpoint_value(fields, b));
+    if (!fields->length_offset) compare_value(diff, name, fields->kind, x, y);
+    for (int i = 0; fields->length_offset && i < MN_MODEL_DEPTH; i++) { /* beyond its length, an array is 0 */
+      snprintf(name, sizeof name, "%s %s[%d]", object, fields->name, i);
+      compare_value(diff, name, fields->kind, x + i, y + i);
+    }
   }
 }
 
@@ -146,12 +151,6 @@ static void compare_attributes(struct diff *diff, const struct mn_checkpoint *a,
                                const struct mn_checkpoint *b) {
   mn_json_array_open(&diff->json, "attributes");
   compare_fields(diff, "/model", mn_checkpoint_model_fields, a, b);
-  /* Beyond its depth, a checkpoint's hidden is 0. */
-  for (int i = 0; i < a->model.depth || i < b->model.depth; i++) {
-    char name[64];
-    snprintf(name, sizeof name, "/model hidden[%d]", i);
-    compare_value(diff, name, MN_VALUE_INTEGER, &a->model.hidden[i], &b->model.hidden[i]);
-  }
   for (int i = 0; i < a->tensor_count; i++) {
     const struct mn_checkpoint_tensor *x = &a->tensors[i], *y = find(b, x->name);
     char name[128];

@@ -38,8 +38,16 @@ static int64_t parameter_count(const struct mn_checkpoint *checkpoint) {
 
 static void json_fields(struct mn_json *json, const struct mn_checkpoint *checkpoint,
                         const struct mn_checkpoint_field *fields) {
-  for (; fields->name; fields++)
-    mn_inspect_field(json, fields->name, mn_checkpoint_value(fields, checkpoint), fields->kind);
+  for (; fields->name; fields++) {
+    const int64_t *value = mn_checkpoint_value(fields, checkpoint);
+    if (fields->length_offset) mn_json_array_open(json, fields->name);
+    for (int i = 0; i < mn_checkpoint_length(fields, checkpoint); i++)
+      mn_inspect_field(json, NULL, value + i, fields->kind);
+    if (fields->length_offset)
+      mn_json_close(json);
+    else
+      mn_inspect_field(json, fields->name, value, fields->kind);
+  }
 }
 
 static void json_options(struct mn_json *json, const char *key, const struct mn_text *options, int count) {
@@ -75,9 +83,6 @@ static void json_checkpoint(struct mn_json *json, const char *path, uint64_t siz
   mn_json_integer(json, "checksums", checkpoint->checksums);
   mn_json_open(json, "model");
   json_fields(json, checkpoint, mn_checkpoint_model_fields);
-  mn_json_array_open(json, "hidden");
-  for (int i = 0; i < checkpoint->model.depth; i++) mn_json_integer(json, NULL, checkpoint->model.hidden[i]);
-  mn_json_close(json);
   mn_json_boolean(json, "standardized", checkpoint->input[0].value != NULL);
   mn_json_close(json);
   mn_json_integer(json, "parameters", parameter_count(checkpoint));
