@@ -47,9 +47,9 @@ static void train_has_its_defaults(void **state) {
   assert_string_equal(o.data, "d.h5");
   assert_string_equal(o.x_name, "x");
   assert_string_equal(o.y_name, "y");
-  assert_int_equal(o.depth, 2);
-  assert_int_equal(o.hidden[0], 128);
-  assert_int_equal(o.hidden[1], 64);
+  assert_int_equal(o.hidden.count, 2);
+  assert_int_equal(o.hidden.items[0], 128);
+  assert_int_equal(o.hidden.items[1], 64);
   assert_int_equal(o.groups, 8);
   assert_int_equal(o.head, -1);
   assert_int_equal(o.test_rows, -1);
@@ -119,11 +119,12 @@ static void the_library_has_the_same_defaults(void **state) {
 static void other_commands_have_their_own(void **state) {
   (void)state;
   struct mn_options o = good("gradcheck");
-  assert_true(o.batch == 4 && o.in == 6 && o.depth == 1 && o.hidden[0] == 8 && o.groups == 2 && o.head == 0);
+  assert_true(o.batch == 4 && o.in == 6 && o.hidden.count == 1 && o.hidden.items[0] == 8 && o.groups == 2 &&
+              o.head == 0);
   assert_true(o.tolerance == 1e-6);
   assert_int_equal(o.loss, -1);
   o = good("bench");
-  assert_true(o.batch == 1024 && o.in == 0 && o.depth == 0 && o.groups == 0 && o.momentum == 0.9);
+  assert_true(o.batch == 1024 && o.in == 0 && o.hidden.count == 0 && o.groups == 0 && o.momentum == 0.9);
   o = good("parity cases.h5");
   assert_string_equal(o.files[0], "cases.h5");
   assert_true(o.tolerance == 0);
@@ -181,7 +182,7 @@ static void every_option_lands_in_its_field(void **state) {
   assert_true(config.rule.kind == MN_ADAMW && config.rule.beta2 == 0.98 && config.rule.eps == 1e-8 &&
               config.rule.momentum == 0);
   o = good("bench --plans --hidden 8,8");
-  assert_true(o.plans && o.depth == 2);
+  assert_true(o.plans && o.hidden.count == 2);
 }
 
 static void given_is_what_the_user_named(void **state) {
@@ -324,7 +325,7 @@ static void stacks_have_a_limit(void **state) {
   char line[4096] = "train --data d --hidden 128";
   for (int i = 1; i < MN_MODEL_DEPTH; i++) strcat(line, ",128");
   o = good(line);
-  assert_int_equal(o.depth, MN_MODEL_DEPTH);
+  assert_int_equal(o.hidden.count, MN_MODEL_DEPTH);
   strcat(line, ",128");
   assert_int_equal(parse(&o, line), MN_USAGE);
   assert_non_null(strstr(mn_message(), "at most 64"));
@@ -393,7 +394,7 @@ static void config_survives_the_way_back(void **state) {
     assert_int_equal(mn_options_config(&to, again, CONFIG), count);
     for (int i = 0; i < count; i++) assert_string_equal(again[i].value, config[i].value);
     assert_true(to.lr == from.lr && to.steps == from.steps && to.epochs == from.epochs &&
-                to.depth == from.depth);
+                to.hidden.count == from.hidden.count);
     assert_false(mn_options_given(&to, "lr"));
   }
 }

@@ -32,20 +32,22 @@ enum { MN_ROWS_AUTO, MN_ROWS_TRAIN, MN_ROWS_TEST, MN_ROWS_ALL };
 #define MN_FIELD_SEED(field) uint64_t field;
 #define MN_FIELD_REAL(field) double field;
 #define MN_FIELD_TEXT(field) const char *field;
-#define MN_FIELD_WORD(field) int field;
-#define MN_FIELD_WIDTHS(field)                                                                               \
-  int64_t field[MN_MODEL_DEPTH];                                                                             \
-  int depth;
+#define MN_FIELD_LIST(field) struct mn_list field;
 #define MN_FIELD_EVERY(field)                                                                                \
   int64_t field;                                                                                             \
   int save_seconds; /* of which the number is */
+
+struct mn_list {
+  int64_t items[MN_MODEL_DEPTH];
+  int count;
+};
 
 struct mn_options {
   enum mn_command command;
   char **files; /* arguments without dashes: parity F, info F, verify F, diff A B, plot LOG… */
   int file_count;
   /* A field for each option, of its kind's type. One that is unset is 0 or NULL; one that is "auto" has its
-   * row's auto_value, or depth 0. A word is its index among the row's words, an enum's value. */
+   * row's auto_value, or count 0. A word is its index among the row's words, an enum's value. */
 #define HEADING(...)
 #define OPTION(kind, field, ...) MN_FIELD_##kind(field)
 #include "train/command/options_list.h"

@@ -15,11 +15,11 @@ OPTION(
 OPTION(FLAG, standardize, "standardize", NULL, TRAIN, CONFIG, 0, 0, NULL,
        "from each column of x subtract its mean over the rows to train on, and divide by its deviation; eval "
        "and predict do the same, by the checkpoint's numbers")
-OPTION(WORD, part, "part", NULL, READS, 0, 0, 0, "auto",
+OPTION(INTEGER, part, "part", NULL, READS, 0, 0, 0, "auto",
        "which rows: the test part's, the train part's, or all of --x, a name from the file's root on; a run "
        "with --validation has parts of its own; auto: the test part's if there is one, else all",
        .words = parts)
-OPTION(WORD, place, "place", NULL, RUNS, 0, 0, 0, "auto",
+OPTION(INTEGER, place, "place", NULL, RUNS, 0, 0, 0, "auto",
        "where the rows wait: in the device's memory, in host memory, or in the file; auto: the first that "
        "has room",
        .words = mn_place_words)
@@ -34,7 +34,7 @@ OPTION(INTEGER, test_rows, "test-rows", "n", TRAIN, CONFIG, 0, LARGEST, "auto",
 HEADING("Model", "--hidden 256,128 --groups 16")
 OPTION(INTEGER, in, "in", "I", TRAIN | GRADCHECK | BENCH, CONFIG, 1, WIDEST, "auto",
        "inputs, with --synthetic", .automatic = TRAIN | BENCH)
-OPTION(WIDTHS, hidden, "hidden", "C,C...", TRAIN | GRADCHECK | BENCH, CONFIG, 1, WIDEST, NULL,
+OPTION(LIST, hidden, "hidden", "C,C...", TRAIN | GRADCHECK | BENCH, CONFIG, 1, WIDEST, NULL,
        "channels of each block, such as 128,128", .automatic = BENCH, .required = TRAIN)
 OPTION(INTEGER, groups, "groups", "G", RUNS | GRADCHECK | BENCH, CONFIG, 1, WIDEST, "8",
        "groups of each block; has to divide every --hidden", .automatic = READS | BENCH)
@@ -44,10 +44,10 @@ OPTION(INTEGER, head, "head", "K", TRAIN | GRADCHECK | BENCH, CONFIG, 0, WIDEST,
        .automatic = TRAIN, .auto_value = -1)
 OPTION(REAL, eps, "eps", "E", RUNS | GRADCHECK, CONFIG | ABOVE, 0, 0, "1e-5", "added to the variance")
 OPTION(REAL, slope, "slope", "S", RUNS | GRADCHECK, CONFIG, 0, 0, "0.01", "of the leaky ReLU below 0")
-OPTION(WORD, loss, "loss", NULL, RUNS | GRADCHECK | BENCH, COURSE, 0, 0, "auto",
+OPTION(INTEGER, loss, "loss", NULL, RUNS | GRADCHECK | BENCH, COURSE, 0, 0, "auto",
        "loss; auto: what the targets are for, reals mse and labels cross-entropy",
        .automatic = RUNS | GRADCHECK, .auto_value = -1, .words = mn_loss_words)
-OPTION(WORD, plan, "plan", NULL, TRAIN | GRADCHECK, CONFIG, 0, 0, "block", "which operations are fused",
+OPTION(INTEGER, plan, "plan", NULL, TRAIN | GRADCHECK, CONFIG, 0, 0, "block", "which operations are fused",
        .words = mn_plan_words)
 HEADING("How long", "--epochs 30 --patience 5")
 OPTION(INTEGER, epochs, "epochs", "N", TRAIN, COURSE, 1, LARGEST, "10",
@@ -61,7 +61,7 @@ OPTION(FLAG, dry_run, "dry-run", NULL, TRAIN, 0, 0, 0, NULL,
        "open all that the run needs, say what it takes, and train nothing")
 HEADING("Training", "--batch 256 --lr 0.003 --weight-decay 0.01")
 OPTION(INTEGER, batch, "batch", "N", TRAIN | GRADCHECK | BENCH, CONFIG, 1, LARGEST, "64", "rows a batch")
-OPTION(WORD, optimizer, "optimizer", NULL, TRAIN | BENCH, CONFIG, 0, 0, "adamw",
+OPTION(INTEGER, optimizer, "optimizer", NULL, TRAIN | BENCH, CONFIG, 0, 0, "adamw",
        "update rule of every parameter, PyTorch's; adamw without --weight-decay is Adam",
        .words = mn_optimizer_words)
 OPTION(REAL, lr, "lr", "RATE", TRAIN, COURSE | ABOVE, 0, 0, TEXT_OF(MN_RATE_ADAMW),
@@ -81,13 +81,13 @@ OPTION(REAL, adam_eps, "adam-eps", "E", TRAIN, COURSE | ABOVE, 0, 0, "1e-8",
 OPTION(REAL, clip, "clip", "NORM", TRAIN, COURSE, 0, 0, "0",
        "largest norm of the whole gradient, 0: no clipping")
 OPTION(INTEGER, accumulate, "accumulate", "N", TRAIN, CONFIG, 1, 1e6, "1", "batches an optimizer step")
-OPTION(WORD, on_nonfinite, "on-nonfinite", NULL, TRAIN, COURSE, 0, 0, "stop",
+OPTION(INTEGER, on_nonfinite, "on-nonfinite", NULL, TRAIN, COURSE, 0, 0, "stop",
        "end at a step in which a value is not finite, or skip that step: it updates nothing; the tenth such "
        "step in a row ends the run in any case",
        .words = mn_nonfinite_words)
 OPTION(SEED, seed, "seed", "N", TRAIN | GRADCHECK | BENCH, CONFIG, 0, 0, "0", "of everything random")
 HEADING("Schedule of the learning rate", "--schedule step --step-every 1000")
-OPTION(WORD, schedule, "schedule", NULL, TRAIN, COURSE, 0, 0, "cosine",
+OPTION(INTEGER, schedule, "schedule", NULL, TRAIN, COURSE, 0, 0, "cosine",
        "of the learning rate; of sgd by default constant", .words = mn_schedule_words)
 OPTION(INTEGER, step_every, "step-every", "N", TRAIN, COURSE, 1, LARGEST, "auto",
        "steps between the drops of --schedule step; auto: a third of the horizon", .automatic = TRAIN)
@@ -102,7 +102,7 @@ OPTION(INTEGER, threads, "threads", "N", RUNS | CHECKS, 0, 1, 1024, "auto",
        "that the CPU computes with; auto: OMP_NUM_THREADS, or all cores; of these a quarter, or one, for "
        "small products",
        .automatic = RUNS | CHECKS)
-OPTION(WORD, precision, "precision", NULL, RUNS | PARITY | BENCH, CONFIG, 0, 0, "fp32",
+OPTION(INTEGER, precision, "precision", NULL, RUNS | PARITY | BENCH, CONFIG, 0, 0, "fp32",
        "of the matrix products' inputs; on the CPU tf32 and fp16x3 run as fp32, fp16x3 also on GPUs other "
        "than Hopper",
        .automatic = EVAL | PREDICT, .auto_value = -1, .words = mn_precision_words)

@@ -313,10 +313,10 @@ static mn_status check_values(const struct mn_options *o) {
       return mn_fail(MN_USAGE, "--%s goes with --schedule step alone, not with %s", drop,
                      mn_schedule_name((enum mn_schedule_kind)o->schedule));
   }
-  for (int i = 0; i < o->depth && o->groups > 0; i++)
-    if (mn_block_check_groups(o->hidden[i], o->groups) != MN_OK)
+  for (int i = 0; i < o->hidden.count && o->groups > 0; i++)
+    if (mn_block_check_groups(o->hidden.items[i], o->groups) != MN_OK)
       return mn_fail(MN_USAGE, "--groups %ld does not divide --hidden %ld: %s", (long)o->groups,
-                     (long)o->hidden[i], mn_message());
+                     (long)o->hidden.items[i], mn_message());
   return MN_OK;
 }
 

@@ -10,12 +10,11 @@
 enum mn_option_kind {
   MN_KIND_HEADING, /* of a section of --help, with an example as `argument`; no option */
   MN_KIND_FLAG,    /* int */
-  MN_KIND_INTEGER, /* int64_t */
+  MN_KIND_INTEGER, /* int64_t: a number, or the index of one of the row's words */
   MN_KIND_SEED,    /* uint64_t */
   MN_KIND_REAL,    /* double */
   MN_KIND_TEXT,    /* const char *: a file, a dataset, a device */
-  MN_KIND_WORD,    /* int: the index of one of the row's words */
-  MN_KIND_WIDTHS,  /* hidden and depth */
+  MN_KIND_LIST,    /* struct mn_list: several such */
   MN_KIND_EVERY,   /* save_every and save_seconds */
 };
 
@@ -37,10 +36,10 @@ struct mn_option_row {
   double low, high;    /* high is 0 if only the type bounds it */
   const char *initial; /* NULL means 0 or NULL */
   unsigned automatic;  /* the commands in which it may be "auto" … */
-  double auto_value;   /* … and the number that stands for it (for widths depth 0) */
+  double auto_value;   /* … and the number that stands for it (for a list count 0) */
   const char *help;
   unsigned required;        /* the commands that need it */
-  const char *const *words; /* of a word; NULL behind the last one */
+  const char *const *words; /* NULL behind the last one */
 };
 
 /* The most channels or inputs. This bound and higher ones only guard against overflow: a message names

@@ -31,9 +31,13 @@ static int read_unsigned(uint64_t *out, const char *text, size_t length) {
   return 0;
 }
 
+/* A number or, if the row has words, the index of one. */
 static int read_integer(int64_t *out, const struct mn_option_row *row, const char *text, size_t length) {
   uint64_t value;
-  if (read_unsigned(&value, text, length) != 0 || value > INT64_MAX || !in_bounds(row, (double)value))
+  for (int i = 0; row->words && row->words[i]; i++)
+    if (strlen(row->words[i]) == length && memcmp(row->words[i], text, length) == 0) return *out = i, 0;
+  if (row->words || read_unsigned(&value, text, length) != 0 || value > INT64_MAX ||
+      !in_bounds(row, (double)value))
     return -1;
   *out = (int64_t)value;
   return 0;
@@ -49,19 +53,16 @@ static int read_real(double *out, const struct mn_option_row *row, const char *t
   return 0;
 }
 
-static int read_widths(struct mn_options *options, const struct mn_option_row *row, const char *text) {
-  int64_t widths[MN_MODEL_DEPTH];
-  int depth = 0;
-  for (;;) {
+static int read_list(struct mn_list *out, const struct mn_option_row *row, const char *text) {
+  struct mn_list list = {.count = 0};
+  for (;; text++) {
     size_t length = strcspn(text, ",");
-    if (depth == MN_MODEL_DEPTH || read_integer(&widths[depth], row, text, length) != 0) return -1;
-    depth++;
-    if (text[length] == 0) break;
-    text += length + 1;
+    if (list.count == MN_MODEL_DEPTH || read_integer(&list.items[list.count++], row, text, length) != 0)
+      return -1;
+    text += length;
+    if (*text == 0) break;
   }
-  memset(options->hidden, 0, sizeof options->hidden);
-  memcpy(options->hidden, widths, (size_t)depth * sizeof *widths);
-  options->depth = depth;
+  *out = list;
   return 0;
 }
 
@@ -73,12 +74,6 @@ static int read_every(struct mn_options *options, const struct mn_option_row *ro
   return 0;
 }
 
-static int read_word(int *out, const struct mn_option_row *row, const char *text) {
-  for (int i = 0; row->words[i]; i++)
-    if (strcmp(row->words[i], text) == 0) return *out = i, 0;
-  return -1;
-}
-
 /* Sets an option to "auto"; −1 for the kinds that never have it. */
 static int read_auto(struct mn_options *options, const struct mn_option_row *row) {
   void *field = (char *)options + row->offset;
@@ -86,10 +81,8 @@ static int read_auto(struct mn_options *options, const struct mn_option_row *row
     *(int64_t *)field = (int64_t)row->auto_value;
   else if (row->kind == MN_KIND_REAL)
     *(double *)field = row->auto_value;
-  else if (row->kind == MN_KIND_WIDTHS)
-    options->depth = 0;
-  else if (row->kind == MN_KIND_WORD)
-    *(int *)field = (int)row->auto_value;
+  else if (row->kind == MN_KIND_LIST)
+    *(struct mn_list *)field = (struct mn_list){.count = 0};
   else
     return -1;
   return 0;
@@ -114,16 +107,14 @@ int mn_option_read(struct mn_options *options, int index, enum mn_command comman
     return read_unsigned(field, text, strlen(text));
   case MN_KIND_REAL:
     return read_real(field, row, text);
-  case MN_KIND_WIDTHS:
-    return read_widths(options, row, text);
+  case MN_KIND_LIST:
+    return read_list(field, row, text);
   case MN_KIND_EVERY:
     return read_every(options, row, text);
   /* A forgotten value must not make the next option a file's name. */
   case MN_KIND_TEXT:
     if (*text == 0 || strncmp(text, "--", 2) == 0) return -1;
     break;
-  case MN_KIND_WORD:
-    return read_word(field, row, text);
   case MN_KIND_HEADING:
     return -1;
   }
@@ -142,12 +133,18 @@ void mn_option_reset(struct mn_options *options, int index, enum mn_command comm
 
 /* To text. */
 
-static int show_widths(char *out, size_t size, const struct mn_options *options) {
-  int length = snprintf(out, size, "%s", options->depth ? "" : "auto");
-  for (int i = 0; i < options->depth; i++)
-    length +=
-        snprintf(out + (length < (int)size ? length : 0), length < (int)size ? size - (size_t)length : 0,
-                 "%s%" PRId64, i ? "," : "", options->hidden[i]);
+static int show_integer(char *out, size_t size, const struct mn_option_row *row, int64_t value) {
+  return row->words ? snprintf(out, size, "%s", row->words[value]) : snprintf(out, size, "%" PRId64, value);
+}
+
+static int show_list(char *out, size_t size, const struct mn_option_row *row, const struct mn_list *list) {
+  char item[MN_TEXT_VALUE];
+  int length = snprintf(out, size, "%s", list->count ? "" : "auto");
+  for (int i = 0; i < list->count; i++) {
+    show_integer(item, sizeof item, row, list->items[i]);
+    length += snprintf(out + (length < (int)size ? length : 0),
+                       length < (int)size ? size - (size_t)length : 0, "%s%s", i ? "," : "", item);
+  }
   return length;
 }
 
@@ -161,19 +158,16 @@ int mn_option_show(char *out, size_t size, const struct mn_options *options, int
   case MN_KIND_INTEGER:
     if (row->automatic && (double)*(const int64_t *)field == row->auto_value)
       return snprintf(out, size, "auto");
-    return snprintf(out, size, "%" PRId64, *(const int64_t *)field);
+    return show_integer(out, size, row, *(const int64_t *)field);
   case MN_KIND_SEED:
     return snprintf(out, size, "%" PRIu64, *(const uint64_t *)field);
   case MN_KIND_REAL:
     mn_json_show_real(out, size, *(const double *)field);
     return (int)strlen(out);
-  case MN_KIND_WIDTHS:
-    return show_widths(out, size, options);
+  case MN_KIND_LIST:
+    return show_list(out, size, row, field);
   case MN_KIND_EVERY:
     return snprintf(out, size, "%" PRId64 "%s", options->save_every, options->save_seconds ? "s" : "");
-  case MN_KIND_WORD:
-    text = *(const int *)field < 0 ? "auto" : row->words[*(const int *)field];
-    return snprintf(out, size, "%s", text);
   case MN_KIND_TEXT:
     text = *(const char *const *)field;
     return snprintf(out, size, "%s", text ? text : "");
@@ -192,6 +186,11 @@ void mn_option_describe(char *out, size_t size, int index, enum mn_command comma
   int too_large = value && *value && value[strspn(value, "0123456789")] == 0;
   if (row->high > 0 && (row->flags & MN_OPTION_BELOW || row->high < MN_OPTION_WIDEST || too_large))
     snprintf(high, sizeof high, " to %s%.0f", row->flags & MN_OPTION_BELOW ? "below " : "", row->high);
+  if (row->words) {
+    mn_words_join(words, sizeof words, row->words, ", ", " or ");
+    snprintf(out, size, "%s is needed", words);
+    return;
+  }
   switch (row->kind) {
   case MN_KIND_SEED:
     snprintf(out, size, "a whole number from 0 to %" PRIu64 " is needed", UINT64_MAX);
@@ -201,16 +200,12 @@ void mn_option_describe(char *out, size_t size, int index, enum mn_command comma
     snprintf(out, size, "a %snumber %s %g%s%s is needed", row->kind == MN_KIND_INTEGER ? "whole " : "",
              row->flags & MN_OPTION_ABOVE ? "above" : "from", row->low, high, or_auto);
     break;
-  case MN_KIND_WIDTHS:
+  case MN_KIND_LIST:
     snprintf(out, size, "whole numbers from 1 are needed, one a block and at most %d, such as 128,128",
              MN_MODEL_DEPTH);
     break;
   case MN_KIND_EVERY:
     snprintf(out, size, "a number of steps such as 500, or of seconds such as 30s, is needed");
-    break;
-  case MN_KIND_WORD:
-    mn_words_join(words, sizeof words, row->words, ", ", " or ");
-    snprintf(out, size, "%s is needed", words);
     break;
   case MN_KIND_FLAG:
     snprintf(out, size, "yes or no is needed");
@@ -224,13 +219,13 @@ void mn_option_describe(char *out, size_t size, int index, enum mn_command comma
 
 void mn_options_model(const struct mn_options *o, struct mn_model_config *out) {
   *out = (struct mn_model_config){.inputs = o->in,
-                                  .depth = o->depth,
+                                  .depth = o->hidden.count,
                                   .groups = o->groups,
                                   .head = o->head > 0 ? o->head : 0,
                                   .eps = o->eps,
                                   .slope = o->slope,
                                   .plan = (enum mn_plan)o->plan};
-  memcpy(out->hidden, o->hidden, sizeof out->hidden);
+  memcpy(out->hidden, o->hidden.items, sizeof out->hidden);
   if (o->loss >= 0) out->loss = (enum mn_loss)o->loss;
 }
 

@@ -45,7 +45,7 @@ static mn_status open_context(struct mn_session *s) {
 /* Opens the device first: the rows are computed on the device that trains. */
 static mn_status open_synthetic(struct mn_session *s) {
   const struct mn_options *o = &s->options;
-  int64_t outputs = o->head > 0 ? o->head : o->hidden[o->depth - 1];
+  int64_t outputs = o->head > 0 ? o->head : o->hidden.items[o->hidden.count - 1];
   int64_t groups =
       outputs % o->groups == 0 ? o->groups : 1; /* the teacher's; a head's width need not divide */
   int64_t held_out = o->test_rows >= 0 ? o->test_rows : o->synthetic / 10 + (o->synthetic < 10);
