@@ -534,7 +534,7 @@ mutant "answers: plain texts as they are" train/json.c 'text += mn_escape_next(n
 mutant "answers: a write that failed" train/json.c '(fflush(out) == 0 && !ferror(out))' '1'
 mutant "answers: a key without its comma" train/json.c 'fputs(form == JSON ? "," : ", ", json->out);' 'fputs(form == JSON ? " " : ", ", json->out);'
 mutant "answers: extremes left out" train/command/info.c 'i < SHOWN || i == least || i == largest' 'i < SHOWN'
-mutant "plot: a picture that breaks off" train/command/plot.c 'if (status == MN_OK) status = check_end(out, file.fd);' ''
+mutant "plot: a picture that breaks off" train/command/plot.c 'if (error) return mn_atomic_file_fail("write", out->path, error);' ''
 c=train/command/train.c
 v=train/command/saves.c
 mutant "signals: no save is asked for" $v 'if (mn_watchdog_wants_save()) return 1;' ''

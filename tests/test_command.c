@@ -248,7 +248,7 @@ static void pictures_are_drawn(void **state) {
   /* Where it cannot be written whole, the one before stays. */
   uint64_t before = snapshot();
   const char *line = "plot run.jsonl --out p.svg --force";
-  assert_complains(line, run_in(line, (struct circumstances){.largest = 12000}), 74, "p.svg|breaks off");
+  assert_complains(line, run_in(line, (struct circumstances){.largest = 12000}), 74, "p.svg|File too large");
   assert_true(snapshot() == before);
   /* A name full of quotes and commands is a name, and nothing else. */
   write_text("it's`touch oops`.jsonl", "{\"event\":\"eval\",\"step\":3,\"test_loss\":0.5}\n");

@@ -76,18 +76,6 @@ static mn_status check_log(const char *path, int resume) {
                  strerror(errno));
 }
 
-static mn_status find_gnuplot(void) {
-  const char *at = getenv("PATH");
-  while (at && *at) {
-    char program[PATH_MAX];
-    int length = (int)strcspn(at, ":");
-    snprintf(program, sizeof program, "%.*s/gnuplot", length, at);
-    if (access(program, X_OK) == 0) return MN_OK;
-    at += length + (at[length] == ':');
-  }
-  return mn_fail(MN_LIBRARY, "--plot needs gnuplot, which is not in PATH; install the package gnuplot-nox");
-}
-
 mn_status mn_files_check(const struct mn_options *o) {
   int trains = o->command == MN_COMMAND_TRAIN;
   MN_TRY(check_distinct(o, "out", o->out));
@@ -107,5 +95,6 @@ mn_status mn_files_check(const struct mn_options *o) {
   MN_TRY(check_output("out", o->out, o->force, "--force replaces it"));
   MN_TRY(check_output("plot", o->plot, o->force || o->resume, "--force replaces it"));
   MN_TRY(check_log(o->log, o->resume));
-  return o->plot ? find_gnuplot() : MN_OK;
+  if (!o->plot || system("command -v gnuplot >/dev/null") == 0) return MN_OK;
+  return mn_fail(MN_LIBRARY, "--plot needs gnuplot, which is not in PATH; install the package gnuplot-nox");
 }

@@ -7,18 +7,14 @@
 #include <fcntl.h>
 #include <jansson.h>
 #include <math.h>
-#include <spawn.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
 #include "train/checkpoint/atomic_file.h"
-
-extern char **environ;
 
 /* The text of a script, put into the program by the assembler. */
 #define SCRIPT(name, path)                                                                                   \
@@ -290,12 +286,9 @@ static mn_status write_script(FILE *script, const char *out, struct runs *runs) 
           has_accuracy ? accuracy.least : 0, has_accuracy ? accuracy.most : 0, rate.most > 0 ? rate.least : 0,
           rate.most > 0 ? rate.most : 0);
   fputs(plot_script, script);
-  if (fflush(script) == 0 && !ferror(script) && fseek(script, 0, SEEK_SET) == 0) return MN_OK;
+  if (fflush(script) == 0 && !ferror(script)) return MN_OK;
   return mn_fail(MN_IO, "cannot write gnuplot's script: %s; is there room in /tmp?", strerror(errno));
 }
-
-/* gnuplot is started without a shell, with files for its input, output and errors, so that no file's name is
- * ever part of a command and no pipe can fill up. */
 
 /* The last line of gnuplot's errors that is not empty. */
 static void read_reason(FILE *errors, char *out, size_t size) {
@@ -309,55 +302,33 @@ static void read_reason(FILE *errors, char *out, size_t size) {
   }
 }
 
-static mn_status wait_for(pid_t child, FILE *errors) {
-  int how;
-  while (waitpid(child, &how, 0) < 0)
-    if (errno != EINTR) return mn_fail(MN_LIBRARY, "gnuplot cannot be waited for: %s", strerror(errno));
-  if (WIFEXITED(how) && WEXITSTATUS(how) == 0) return MN_OK;
+/* Runs gnuplot without the user's start-up files (-d), so that a picture depends on its script alone, and
+ * copies the picture into the file, since gnuplot does not check its own writes. The shell's command has no
+ * name of a file. */
+static mn_status run_gnuplot(const struct mn_atomic_file *out, FILE *script, FILE *errors) {
+  char command[96], bytes[1 << 14], reason[256];
+  int error = 0;
+  size_t count, size = 0;
+  snprintf(command, sizeof command, "exec gnuplot -d </dev/fd/%d 2>/dev/fd/%d", fileno(script),
+           fileno(errors));
+  FILE *picture = popen(command, "r"), *to = fdopen(dup(out->fd), "w");
+  for (; picture && to && !error && (count = fread(bytes, 1, sizeof bytes, picture)) > 0; size += count)
+    if (fwrite(bytes, 1, count, to) < count || fflush(to) != 0) error = errno;
+  const int how = picture ? pclose(picture) : -1;
+  if (to) fclose(to);
+  if (!picture || !to) return mn_fail(MN_NO_MEMORY, "no memory to start gnuplot");
+  if (error) return mn_atomic_file_fail("write", out->path, error);
   if (WIFEXITED(how) && WEXITSTATUS(how) == 127)
     return mn_fail(MN_LIBRARY, "gnuplot cannot be started; install the package gnuplot-nox");
-  char reason[256];
   read_reason(errors, reason, sizeof reason);
+  if (how == 0 && size > 0) return MN_OK;
   return mn_fail(MN_LIBRARY, "gnuplot failed: %s; is the package gnuplot-nox whole?", reason);
-}
-
-/* Runs without the user's start-up files (-d), so that a picture depends on its script alone. */
-static mn_status run_gnuplot(FILE *script, int out, FILE *errors) {
-  char program[] = "gnuplot", plain[] = "-d";
-  char *arguments[] = {program, plain, NULL};
-  posix_spawn_file_actions_t actions;
-  if (posix_spawn_file_actions_init(&actions) != 0)
-    return mn_fail(MN_NO_MEMORY, "no memory to start gnuplot");
-  pid_t child;
-  int error = posix_spawn_file_actions_adddup2(&actions, fileno(script), 0);
-  if (!error) error = posix_spawn_file_actions_adddup2(&actions, out, 1);
-  if (!error) error = posix_spawn_file_actions_adddup2(&actions, fileno(errors), 2);
-  if (!error) error = posix_spawnp(&child, program, &actions, NULL, arguments, environ);
-  posix_spawn_file_actions_destroy(&actions);
-  if (error == 0) return wait_for(child, errors);
-  return mn_fail(MN_LIBRARY, "gnuplot cannot be started: %s; install the package gnuplot-nox",
-                 strerror(error));
-}
-
-/* gnuplot does not check its writes. An SVG file ends with its </svg>, a PNG file with a chunk of 12 bytes,
- * IEND. */
-static mn_status check_end(const char *out, int fd) {
-  enum { END = 16 };
-  char end[END];
-  const off_t size = lseek(fd, 0, SEEK_END);
-  if (size <= END) return mn_fail(MN_LIBRARY, "gnuplot drew nothing; is the package gnuplot-nox whole?");
-  if (pread(fd, end, END, size - END) == END &&
-      (memmem(end, END, "</svg>", 6) || memmem(end, END, "IEND", 4)))
-    return MN_OK;
-  return mn_fail(
-      MN_IO, "cannot write %s: gnuplot's picture breaks off; free some space or name another folder", out);
 }
 
 static mn_status draw_into(const char *out, int replace, FILE *script, FILE *errors) {
   struct mn_atomic_file file;
   MN_TRY(mn_atomic_file_create(&file, out));
-  mn_status status = run_gnuplot(script, file.fd, errors);
-  if (status == MN_OK) status = check_end(out, file.fd);
+  mn_status status = run_gnuplot(&file, script, errors);
   if (status == MN_OK) return mn_atomic_file_publish(&file, replace != 0);
   mn_atomic_file_discard(&file);
   return status;
