@@ -51,12 +51,9 @@ static inline struct mn_checkpoint *make_checkpoint(int64_t inputs, int64_t chan
                                          .slope = 0.01,
                                          .loss = head ? MN_LOSS_CROSS_ENTROPY : MN_LOSS_MSE,
                                          .plan = MN_PLAN_BLOCK};
-  made->tensor_count = mn_checkpoint_expected(made);
-  made->tensors = calloc((size_t)made->tensor_count, sizeof *made->tensors);
-  MN_REQUIRE(made->tensors);
+  MN_REQUIRE(mn_checkpoint_lay_out(made) == MN_OK);
   for (int i = 0; i < made->tensor_count; i++) {
     struct mn_checkpoint_tensor *tensor = &made->tensors[i];
-    mn_checkpoint_expect(made, i, tensor);
     tensor->real = real;
     tensor->value = make_values(tensor->rows * tensor->cols, real, i + (int)step);
     if (real == 4 && tensor->rank == 2) tensor->factor = ldexp(1, 60 - i);

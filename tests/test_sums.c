@@ -212,23 +212,20 @@ static void an_older_file_does_without(void **state) {
 static void the_largest_list_fits(void **state) {
   (void)state;
   struct mn_checkpoint *small = make_checkpoint(2, 2, 1, 4, 2, 1), large = *small, *loaded;
-  struct mn_checkpoint_tensor *tensors = calloc(MN_CHECKPOINT_TENSORS, sizeof *tensors);
   large.model.depth = MN_MODEL_DEPTH;
   for (int i = 0; i < large.model.depth; i++) large.model.hidden[i] = 2;
-  large.tensor_count = mn_checkpoint_expected(&large);
-  large.tensors = tensors;
+  MN_REQUIRE(mn_checkpoint_lay_out(&large) == MN_OK);
   double values[6] = {0};
   for (int i = 0; i < large.tensor_count; i++) {
-    tensors[i] = (struct mn_checkpoint_tensor){
-        .real = 4, .value = values, .exp_avg = values, .exp_avg_sq = values, .factor = 2};
-    mn_checkpoint_expect(&large, i, &tensors[i]);
-    if (tensors[i].rank == 1) tensors[i].factor = 0;
+    struct mn_checkpoint_tensor *t = &large.tensors[i];
+    t->real = 4, t->factor = t->rank == 1 ? 0 : 2;
+    t->value = t->exp_avg = t->exp_avg_sq = values;
   }
   if (mn_checkpoint_save(&large, path, 1) != MN_OK) fail_msg("%s", mn_message());
   if (mn_checkpoint_load(&loaded, path) != MN_OK) fail_msg("%s", mn_message());
   assert_int_equal(loaded->checksums, 3 * 258 + 65 + 7);
   mn_checkpoint_free(loaded);
-  free(tensors);
+  free(large.tensors);
   mn_checkpoint_free(small);
 }
 

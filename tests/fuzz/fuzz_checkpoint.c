@@ -15,13 +15,8 @@ static void read_weights(const char *path) {
   struct mn_checkpoint *weights = calloc(1, sizeof *weights);
   MN_REQUIRE(weights);
   weights->model = config;
-  weights->tensor_count = mn_checkpoint_expected(weights);
-  weights->tensors = calloc((size_t)weights->tensor_count, sizeof *weights->tensors);
-  MN_REQUIRE(weights->tensors);
-  for (int i = 0; i < weights->tensor_count; i++) {
-    mn_checkpoint_expect(weights, i, &weights->tensors[i]);
-    weights->tensors[i].real = sizeof(float);
-  }
+  MN_REQUIRE(mn_checkpoint_lay_out(weights) == MN_OK);
+  for (int i = 0; i < weights->tensor_count; i++) weights->tensors[i].real = sizeof(float);
   fuzz_check(mn_weights_read(weights, path), fuzz_bad_data);
   mn_checkpoint_free(weights);
 }

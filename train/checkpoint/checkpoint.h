@@ -68,7 +68,7 @@ struct mn_checkpoint {
   int checksums;
   int tensor_count;
   /* [tensor_count], owned. In the order of PyTorch's state_dict: of each block fc.weight, fc.bias, gn.weight,
-   * gn.bias, then head.weight, head.bias; all of one real. mn_checkpoint_expect gives name and shape of each.
+   * gn.bias, then head.weight, head.bias; all of one real. mn_checkpoint_lay_out gives name and shape of each.
    */
   struct mn_checkpoint_tensor *tensors;
   /* The numbers that standardise rows (mn_model_standardize): mean and scale [inputs], float64, owned; NULL
@@ -86,13 +86,11 @@ struct mn_checkpoint {
   struct mn_text history[MN_CHECKPOINT_HISTORY];
 };
 
-/* The number of tensors that a model of the checkpoint's sizes (model) has, and the name, rank, rows and
- * cols of number `index`; real and the arrays of *tensor stay as they are. */
-int mn_checkpoint_expected(const struct mn_checkpoint *checkpoint);
-void mn_checkpoint_expect(const struct mn_checkpoint *checkpoint, int index,
-                          struct mn_checkpoint_tensor *tensor);
+/* Takes memory for the tensors of a model of the checkpoint's sizes (model), and sets the name, rank, rows and
+ * cols of each and of `input`. MN_NO_MEMORY. */
+mn_status mn_checkpoint_lay_out(struct mn_checkpoint *checkpoint);
 
-/* Writes `checkpoint`, whose tensors are as mn_checkpoint_expect gives them, to `path`: new file in the same
+/* Writes `checkpoint`, whose tensors mn_checkpoint_lay_out made, to `path`: new file in the same
  * folder, H5Fclose, fsync, rename, fsync of the folder. With keep > 1 the file that stood at PATH moves to
  * PATH with .1 before its ending (run.h5 → run.1.h5), that one to .2, up to keep − 1, by hard links and
  * renames, so that at no moment there is no whole `path`; a file system without links has a moment between

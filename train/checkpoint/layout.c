@@ -129,30 +129,20 @@ int mn_checkpoint_factors(char *path, const struct mn_checkpoint_tensor *tensor)
   return tensor->factor != 0 || tensor->gradient_factor != 0;
 }
 
-int mn_checkpoint_expected(const struct mn_checkpoint *checkpoint) {
-  struct mn_parameter parameter;
-  int count = 0;
-  while (mn_model_parameter(&checkpoint->model, count, &parameter)) count++;
-  return count;
-}
-
-void mn_checkpoint_expect(const struct mn_checkpoint *checkpoint, int index,
-                          struct mn_checkpoint_tensor *tensor) {
-  struct mn_parameter parameter;
-  MN_REQUIRE(mn_model_parameter(&checkpoint->model, index, &parameter));
-  snprintf(tensor->name, sizeof tensor->name, "%s", parameter.name);
-  tensor->rank = parameter.rank;
-  tensor->rows = parameter.rows;
-  tensor->cols = parameter.cols;
-}
-
-void mn_checkpoint_expect_input(const struct mn_checkpoint *checkpoint, int which,
-                                struct mn_checkpoint_tensor *tensor) {
-  snprintf(tensor->name, sizeof tensor->name, "%s", which == 0 ? "mean" : "scale");
-  tensor->rank = 1;
-  tensor->rows = 1;
-  tensor->cols = checkpoint->model.inputs;
-  tensor->real = sizeof(double);
+mn_status mn_checkpoint_lay_out(struct mn_checkpoint *c) {
+  struct mn_parameter p;
+  c->tensors = calloc(MN_MODEL_PARAMETERS, sizeof *c->tensors);
+  if (!c->tensors) return mn_fail(MN_NO_MEMORY, "no memory for the tensors of a checkpoint");
+  for (c->tensor_count = 0; mn_model_parameter(&c->model, c->tensor_count, &p); c->tensor_count++) {
+    struct mn_checkpoint_tensor *t = &c->tensors[c->tensor_count];
+    snprintf(t->name, sizeof t->name, "%s", p.name);
+    t->rank = p.rank, t->rows = p.rows, t->cols = p.cols;
+  }
+  for (int k = 0; k < MN_CHECKPOINT_INPUT; k++)
+    c->input[k] = (struct mn_checkpoint_tensor){.rank = 1, .rows = 1, .cols = c->model.inputs, .real = 8};
+  strcpy(c->input[0].name, "mean");
+  strcpy(c->input[1].name, "scale");
+  return MN_OK;
 }
 
 mn_status mn_checkpoint_format(struct mn_hdf5_file *file, int *ours) {

@@ -47,10 +47,7 @@ int mn_checkpoint_factors(char *path, const struct mn_checkpoint_tensor *tensor)
 /* The name of array `which` > 0 below /optimizer. */
 const char *mn_checkpoint_kept(int which);
 
-/* The name and shape of /input's tensor number `which`: mean, scale. */
-#define MN_CHECKPOINT_INPUTS "/input"
-void mn_checkpoint_expect_input(const struct mn_checkpoint *checkpoint, int which,
-                                struct mn_checkpoint_tensor *tensor);
+#define MN_CHECKPOINT_INPUTS "/input" /* the group of `input`: mean, scale */
 
 /* *ours: whether the root's attribute `format` is that of minnow's checkpoints. */
 mn_status mn_checkpoint_format(struct mn_hdf5_file *file, int *ours);

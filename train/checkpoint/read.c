@@ -317,9 +317,8 @@ static mn_status read_tensors(struct reader *reader, const char *path, struct mn
 
 /* Most models take rows as they are; weights replace the model's own numbers. */
 static mn_status read_input(struct reader *reader) {
-  struct mn_checkpoint *c = reader->checkpoint;
-  for (int k = 0; k < MN_CHECKPOINT_INPUT; k++) mn_checkpoint_expect_input(c, k, &c->input[k]);
-  return read_tensors(reader, MN_CHECKPOINT_INPUTS, c->input, MN_CHECKPOINT_INPUT, MN_CHECKPOINT_VALUE);
+  return read_tensors(reader, MN_CHECKPOINT_INPUTS, reader->checkpoint->input, MN_CHECKPOINT_INPUT,
+                      MN_CHECKPOINT_VALUE);
 }
 
 /* ---- groups ---- */
@@ -346,13 +345,9 @@ static mn_status read_sizes(struct reader *reader) {
 }
 
 static mn_status read_model(struct reader *reader) {
-  struct mn_checkpoint *checkpoint = reader->checkpoint;
-  int count = mn_checkpoint_expected(checkpoint);
-  checkpoint->tensors = calloc((size_t)count, sizeof *checkpoint->tensors);
-  if (!checkpoint->tensors) return mn_fail(MN_NO_MEMORY, "no memory for %d tensors", count);
-  checkpoint->tensor_count = count;
-  for (int i = 0; i < count; i++) mn_checkpoint_expect(checkpoint, i, &checkpoint->tensors[i]);
-  return read_tensors(reader, "/model", checkpoint->tensors, count, MN_CHECKPOINT_VALUE);
+  struct mn_checkpoint *c = reader->checkpoint;
+  MN_TRY(mn_checkpoint_lay_out(c));
+  return read_tensors(reader, "/model", c->tensors, c->tensor_count, MN_CHECKPOINT_VALUE);
 }
 
 static mn_status read_optimizer(struct reader *reader) {

@@ -56,36 +56,22 @@ int mn_describe_fingerprint(const struct mn_device *device, struct mn_text out[M
   return count;
 }
 
-static int describe_input(struct mn_checkpoint *c, const struct mn_model *model) {
-  const double *const from[MN_CHECKPOINT_INPUT] = {model->mean, model->scale};
-  for (int k = 0; k < MN_CHECKPOINT_INPUT; k++) {
-    const size_t bytes = (size_t)c->model.inputs * sizeof *from[k];
-    mn_checkpoint_expect_input(c, k, &c->input[k]);
-    if (!from[k]) continue;
-    c->input[k].value = malloc(bytes);
-    if (!c->input[k].value) return 0;
-    memcpy(c->input[k].value, from[k], bytes);
-  }
-  return 1;
-}
-
 mn_status mn_describe_model(struct mn_checkpoint **out, const struct mn_model *model) {
-  struct mn_checkpoint *c = calloc(1, sizeof *c);
-  *out = NULL;
-  if (c) c->model = model->config;
-  if (c) c->tensors = calloc((size_t)model->count, sizeof *c->tensors);
-  if (!c || !c->tensors || !describe_input(c, model)) {
-    mn_checkpoint_free(c);
-    return mn_fail(MN_NO_MEMORY, "no memory to describe the model");
-  }
-  c->tensor_count = model->count;
-  for (int i = 0; i < model->count; i++) {
-    mn_checkpoint_expect(c, i, &c->tensors[i]);
-    c->tensors[i].real = model->device->real;
-  }
+  const double *const input[MN_CHECKPOINT_INPUT] = {model->mean, model->scale};
+  const size_t bytes = (size_t)model->config.inputs * sizeof **input;
+  struct mn_checkpoint *c = *out = calloc(1, sizeof *c);
+  if (!c) return mn_fail(MN_NO_MEMORY, "no memory to describe the model");
+  c->model = model->config;
   c->fingerprint_count = mn_describe_fingerprint(model->device, c->fingerprint);
-  *out = c;
-  return MN_OK;
+  mn_status status = mn_checkpoint_lay_out(c);
+  for (int i = 0; i < c->tensor_count; i++) c->tensors[i].real = model->device->real;
+  for (int k = 0; k < MN_CHECKPOINT_INPUT && status == MN_OK && input[k]; k++)
+    if ((c->input[k].value = malloc(bytes)))
+      memcpy(c->input[k].value, input[k], bytes);
+    else
+      status = mn_fail(MN_NO_MEMORY, "no memory to describe the model");
+  if (status != MN_OK) mn_checkpoint_free(c), *out = NULL;
+  return status;
 }
 
 void *mn_describe_kept(const struct mn_optimizer *optimizer, const struct mn_tensor *t, int which) {

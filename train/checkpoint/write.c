@@ -233,7 +233,6 @@ static mn_status write_file(const struct mn_checkpoint *checkpoint, const struct
 }
 
 mn_status mn_checkpoint_save(const struct mn_checkpoint *checkpoint, const char *path, int keep) {
-  MN_REQUIRE(checkpoint->tensor_count == mn_checkpoint_expected(checkpoint));
   struct mn_atomic_file file;
   struct mn_run run;
   mn_run_find(&run, checkpoint->options, checkpoint->option_count);
