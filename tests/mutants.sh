@@ -592,8 +592,8 @@ mutant "owned: a checkpoint names any file" $o 'if (none || strncmp(file, real, 
 mutant "owned: a copy is the same run" $o 's->fork = 1;' 'return MN_OK;'
 mutant "owned: an identity may be anything" $o '*was.id && (!is_id(was.id)' '0 && (!is_id(was.id)'
 mutant "owned: a run without its rows" $o 'hash = add(add_options(hash, texts, count), sample);' 'hash = add_options(hash, texts, count);'
-mutant "owned: another run's files are its own" train/checkpoint/path.c 'MN_TRY(check_own(path, name, ours, 0));' ''
-mutant "owned: saved over another run's" train/checkpoint/path.c 'MN_TRY(check_own(path, name, ours, MN_HDF5_TRIED));' ''
+mutant "owned: another run's files are its own" train/command/owned.c 'if (o->resume) MN_TRY(mn_checkpoint_check_files(' 'if (0) MN_TRY(mn_checkpoint_check_files('
+mutant "owned: saved over another run's" train/checkpoint/write.c 'if (status == MN_OK) status = mn_checkpoint_check_files(' 'if (0) status = mn_checkpoint_check_files('
 mutant "owned: the log of another run" train/command/log.c '&& !empty && strcmp(now, id) != 0' '&& 0'
 mutant "shown: controls as they are" kernels/status.c 'if (first < '"' '"' ||' 'if (0 ||'
 

@@ -55,12 +55,10 @@ mn_status mn_checkpoint_format(struct mn_hdf5_file *file, int *ours);
 /* The same for the HDF5 file at `path`. Errors: as mn_hdf5_open. */
 mn_status mn_checkpoint_recognise(const char *path, int *ours);
 
-/* MN_USAGE: a `keep` outside 1 … MN_CHECKPOINT_KEEP; MN_NO_CREATE: a save to `path` would replace or move a
- * file that is not a checkpoint of the run `ours`. These files were tried out before (MN_HDF5_TRIED). */
-mn_status mn_checkpoint_check_files(const char *path, int keep, const struct mn_run *ours);
-
-/* The same for every file whose name follows from `path`, except the damaged ones. */
-mn_status mn_checkpoint_check_all(const char *path, const struct mn_run *ours);
+/* MN_NO_CREATE: of the files of `path`, one whose number is `least` … keep − 1 is not a checkpoint of the run
+ * `ours`. `how` is mn_hdf5_open's. */
+mn_status mn_checkpoint_check_files(const char *path, int least, int keep, const struct mn_run *ours,
+                                    int how);
 
 /* mn_checkpoint_load; after an error *damaged is set if the file may be a damaged checkpoint of minnow's: 0
  * for a newer format, for any other kind of file, and for one that cannot be opened. */

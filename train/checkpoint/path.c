@@ -102,12 +102,10 @@ static int owns(const struct mn_run *ours, const char *id, const char *name) {
   return blank && source == began && strncmp(id, ours->source, began) == 0 && strcmp(name, blank + 1) == 0;
 }
 
-/* Refuses `name` unless it is a checkpoint of the run `ours`, or does not exist. */
+/* Refuses `name` unless it is a checkpoint of the run `ours`. */
 static mn_status check_own(const char *path, const char *name, const struct mn_run *ours, int how) {
   struct mn_checkpoint *there;
   struct mn_run run;
-  struct stat found;
-  if (lstat(name, &found) != 0) return errno == ENOENT ? MN_OK : mn_atomic_file_fail("look at", name, errno);
   mn_status status = mn_checkpoint_read_config(&there, name, how);
   if (status == MN_NO_MEMORY || status == MN_IO) return status;
   if (status == MN_OK) {
@@ -123,21 +121,12 @@ static mn_status check_own(const char *path, const char *name, const struct mn_r
       path, name, mn_message());
 }
 
-mn_status mn_checkpoint_check_files(const char *path, int keep, const struct mn_run *ours) {
-  char resolved[MN_ATOMIC_FILE_PATH], name[MN_ATOMIC_FILE_PATH];
-  if (keep < 1 || keep > MN_CHECKPOINT_KEEP)
-    return mn_fail(MN_USAGE, "%d checkpoints cannot be kept: 1 to %d can", keep, MN_CHECKPOINT_KEEP);
-  MN_TRY(mn_atomic_file_resolve(resolved, path));
-  for (int i = 0; i < keep && mn_atomic_file_number(name, sizeof name, resolved, i) == 0; i++)
-    MN_TRY(check_own(path, name, ours, MN_HDF5_TRIED));
-  return MN_OK;
-}
-
-mn_status mn_checkpoint_check_all(const char *path, const struct mn_run *ours) {
+mn_status mn_checkpoint_check_files(const char *path, int least, int keep, const struct mn_run *ours,
+                                    int how) {
   char resolved[MN_ATOMIC_FILE_PATH], name[MN_ATOMIC_FILE_PATH];
   MN_TRY(mn_atomic_file_resolve(resolved, path));
-  for (int number = 0; (number = mn_atomic_file_next(name, resolved, number)) >= 0;)
-    MN_TRY(check_own(path, name, ours, 0));
+  for (int i = least - 1; i + 1 < keep && (i = mn_atomic_file_next(name, resolved, i)) >= 0 && i < keep;)
+    MN_TRY(check_own(path, name, ours, how));
   return MN_OK;
 }
 

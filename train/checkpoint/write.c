@@ -235,10 +235,12 @@ static mn_status write_file(const struct mn_checkpoint *checkpoint, const struct
 mn_status mn_checkpoint_save(const struct mn_checkpoint *checkpoint, const char *path, int keep) {
   struct mn_atomic_file file;
   struct mn_run run;
+  if (keep < 1 || keep > MN_CHECKPOINT_KEEP)
+    return mn_fail(MN_USAGE, "%d checkpoints cannot be kept: 1 to %d can", keep, MN_CHECKPOINT_KEEP);
   mn_run_find(&run, checkpoint->options, checkpoint->option_count);
   MN_TRY(mn_atomic_file_create(&file, path));
   mn_status status = write_file(checkpoint, &file);
-  if (status == MN_OK) status = mn_checkpoint_check_files(path, keep, &run);
+  if (status == MN_OK) status = mn_checkpoint_check_files(path, 0, keep, &run, MN_HDF5_TRIED);
   if (status != MN_OK) {
     mn_atomic_file_discard(&file);
     return status;

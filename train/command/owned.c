@@ -123,7 +123,7 @@ mn_status mn_owned_check(const struct mn_session *s) {
                    "--checkpoint %s: %.*s%s exists; --resume goes on from it, or name another file%s",
                    o->checkpoint, (int)(base_of(path) - path), path, found,
                    strcmp(found, base_of(path)) == 0 ? "" : ", or move it away");
-  if (o->resume) MN_TRY(mn_checkpoint_check_all(path, &s->run));
+  if (o->resume) MN_TRY(mn_checkpoint_check_files(path, 1, MN_ATOMIC_FILE_BEST + 1, &s->run, 0));
   if (o->dry_run) return MN_OK;
   MN_TRY(mn_atomic_file_create(&file, path));
   mn_atomic_file_discard(&file);
