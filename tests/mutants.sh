@@ -522,7 +522,7 @@ mutant "signals: no crash in a thread" $h 'sigdelset(&others, crashes[i])' '(voi
 mutant "signals: the second is noted too" $w 'signal(number, SIG_DFL);' ''
 mutant "signals: nohup has no effect" $w 'before.sa_handler != SIG_IGN' '1'
 mutant "signals: a step that never ends" $w 'if (!patient) end_by_signal(number);' ''
-mutant "signals: a checkpoint unseen" $w 'LOAD(now.resumes) || (checkpoint && access(checkpoint, R_OK) == 0)' 'LOAD(now.resumes)'
+mutant "signals: a checkpoint unseen" $w 'now.checkpoint && access(now.checkpoint, R_OK) == 0;' '0;'
 a=train/checkpoint/atomic_file.c
 mutant "publish: the old one is moved, not linked" $a '(i == 0 ? link : rename_new)(from, to)' 'rename_new(from, to)'
 mutant "publish: nothing is taken back" $a 'if (kept) take_back(file->path);' ''

@@ -17,7 +17,6 @@ mn_status mn_saves_open(struct mn_saves *s, const struct mn_session *session,
   s->snapshot_time = mn_seconds();
   if (o->checkpoint && !o->dry_run)
     MN_TRY(mn_saver_open(&s->saver, o->checkpoint, (int)o->keep, session->model, session->optimizer));
-  mn_watchdog_checkpoint(s->saver ? o->checkpoint : NULL);
   return MN_OK;
 }
 

@@ -116,7 +116,7 @@ static mn_status open_rows(struct run *r, const struct mn_options *options) {
   MN_TRY(make_schedule(r, &config.schedule));
   config.place = (enum mn_place)o->place;
   config.stop = mn_watchdog_stop();
-  MN_TRY(mn_watchdog_signals(s->from != NULL && o->resume)); /* reading rows may take long */
+  MN_TRY(mn_watchdog_signals()); /* reading rows may take long */
   MN_TRY(mn_session_columns(s, config.stop));
   MN_TRY(
       mn_trainer_open(&r->trainer, s->model, s->optimizer, s->train, &config, s->from ? &s->progress : NULL));

@@ -2,7 +2,6 @@
 #include "train/command/watchdog.h"
 
 #include <errno.h>
-#include <limits.h>
 #include <math.h>
 #include <semaphore.h>
 #include <signal.h>
@@ -28,7 +27,7 @@ static sem_t woken;
 static struct {
   const char *what;
   double entered; /* mn_seconds() */
-  int resumes, closing, open;
+  int closing, open;
   const char *checkpoint; /* NULL without --checkpoint */
   int64_t count;          /* changes whenever the run gets on */
   int64_t step;           /* that is under way; 0 between steps */
@@ -40,7 +39,6 @@ static struct {
   double timeout; /* 0 for a single rank, or without a limit */
 } ranks;
 static pthread_t thread;
-static char checkpoint_path[PATH_MAX]; /* now.checkpoint's memory, which the thread may read at any time */
 
 static void note_end(int number) {
   const int before = LOAD(interrupted), error = errno;
@@ -74,17 +72,12 @@ static mn_status watch_signals(void) {
   return failed ? mn_fail(MN_LIBRARY, "signals cannot be watched") : MN_OK;
 }
 
-/* Whether a checkpoint can be resumed. All ranks see the file, which each reads at a resume. */
-static int resumable(void) {
-  const char *checkpoint = LOAD(now.checkpoint);
-  return LOAD(now.resumes) || (checkpoint && access(checkpoint, R_OK) == 0);
-}
-
 /* Prints a line with the reason and the current work. Returns the exit code. */
 static int tell(const char *why, const char *then, int otherwise) {
   char what[64], line[512];
   const int64_t step = LOAD(now.step);
-  const int stands = resumable();
+  /* All ranks see the file, which each reads at a resume. */
+  const int stands = now.checkpoint && access(now.checkpoint, R_OK) == 0;
   if (step > 0)
     snprintf(what, sizeof what, "step %ld", (long)step);
   else
@@ -165,13 +158,13 @@ static mn_status start(void) {
   return MN_OK;
 }
 
-mn_status mn_watchdog_open(int among, double timeout, int resumes) {
+mn_status mn_watchdog_open(int among, double timeout, const char *checkpoint) {
   STORE(interrupted, 0);
   STORE(wants_save, 0);
   memset(&now, 0, sizeof now);
   now.entered = mn_seconds();
   now.what = "the ranks' start";
-  now.resumes = resumes;
+  now.checkpoint = checkpoint;
   ranks.timeout = among ? timeout : 0, ranks.rank = -1;
   if (sem_init(&woken, 0, 0) != 0) return mn_fail(MN_LIBRARY, "signals cannot be watched");
   return among ? start() : MN_OK;
@@ -181,8 +174,7 @@ void mn_watchdog_rank(int rank) {
   STORE(ranks.rank, rank);
 }
 
-mn_status mn_watchdog_signals(int resumes) {
-  STORE(now.resumes, resumes);
+mn_status mn_watchdog_signals(void) {
   mn_watchdog_enter("reading rows", 0);
   MN_TRY(start());
   return watch_signals();
@@ -226,10 +218,4 @@ void mn_watchdog_enter(const char *what, int64_t step) {
 
 void mn_watchdog_save(void) {
   STORE(now.patient, 1);
-}
-
-void mn_watchdog_checkpoint(const char *path) {
-  if (!path || strlen(path) >= sizeof checkpoint_path) return;
-  strcpy(checkpoint_path, path);
-  STORE(now.checkpoint, checkpoint_path);
 }

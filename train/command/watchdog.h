@@ -16,16 +16,17 @@
 
 /* Called before ranks meet. A rank of several (`among`) has `timeout` seconds to make progress (0 for no
  * limit), and its thread starts here. A single process starts it in mn_watchdog_signals, because children
- * that try out files are forked before. `resumes`: a checkpoint exists. MN_NO_MEMORY, MN_LIBRARY. */
-mn_status mn_watchdog_open(int among, double timeout, int resumes);
+ * that try out files are forked before. `checkpoint`: borrowed until mn_watchdog_close; NULL if the run saves
+ * none. If it is there, it can be resumed, and the process ends with MN_INTERRUPTED, else with 128 + signal.
+ * MN_NO_MEMORY, MN_LIBRARY. */
+mn_status mn_watchdog_open(int among, double timeout, const char *checkpoint);
 void mn_watchdog_close(void); /* also if it was not opened */
 
 /* The ranks have met, and this one is `rank`. */
 void mn_watchdog_rank(int rank);
 
-/* Watches signals from now on, in the stage "reading rows". `resumes`: the run goes on from a checkpoint.
- * MN_NO_MEMORY, MN_LIBRARY. */
-mn_status mn_watchdog_signals(int resumes);
+/* Watches signals from now on, in the stage "reading rows". MN_NO_MEMORY, MN_LIBRARY. */
+mn_status mn_watchdog_signals(void);
 
 /* The signal that ends the run, or 0. The pointer is for a reader of rows, as its `stop`. */
 int mn_watchdog_signal(void);
@@ -42,9 +43,5 @@ void mn_watchdog_enter(const char *what, int64_t step);
 /* The run saves, or has acted on the signal: from now on until the next mn_watchdog_enter it may take as long
  * as it does. */
 void mn_watchdog_save(void);
-
-/* The checkpoint that the run saves to, or NULL; its name was free when a new run began. If a checkpoint can
- * be resumed, the process ends with MN_INTERRUPTED, else with 128 + signal. */
-void mn_watchdog_checkpoint(const char *path);
 
 #endif
