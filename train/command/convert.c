@@ -1,4 +1,4 @@
-/* Recognises a CSV or .npy file, and prints the Python that converts it. */
+/* Prints the Python that converts a CSV or .npy file. */
 #include "train/command/session.h"
 
 #include <stdlib.h>
@@ -6,43 +6,12 @@
 
 #include "kernels/text.h"
 
-/* The file refused last; path is empty before the first. The delimiter is 0 for .npy. */
-static struct {
-  char path[4096], to[4096 + 8];
-  int delimiter, header;
-} table;
-
-/* Whether a line does. Its first field may be empty, as pandas writes the name of an index. */
+/* Whether a line starts with a number. Its first field may be empty, as pandas writes the name of an index. */
 static int starts_with_number(const char *line) {
   char *end;
   line += strspn(line, " ,;\t");
   (void)strtod(line, &end);
   return end > line && strchr(" ,;\t\r\n", *end);
-}
-
-/* Reads the first line of a CSV file: its delimiter, and whether it has names. */
-static mn_status read_head(const char *path) {
-  char line[4096] = "";
-  FILE *file = fopen(path, "rb");
-  if (!file) return MN_BAD_DATA; /* the message is already why */
-  const char *read = fgets(line, sizeof line, file), *found = strpbrk(line, ",;\t");
-  fclose(file);
-  table.delimiter = found ? *found : ',';
-  table.header = !starts_with_number(line);
-  return read ? MN_OK : MN_BAD_DATA;
-}
-
-mn_status mn_convert_refuse(const char *path) {
-  const char *dot = strrchr(path, '.');
-  const int csv = dot && (strcasecmp(dot, ".csv") == 0 || strcasecmp(dot, ".tsv") == 0);
-  if (!dot || (!csv && strcasecmp(dot, ".npy") != 0) || strlen(path) >= sizeof table.path) return MN_BAD_DATA;
-  table.delimiter = 0;
-  if (csv) MN_TRY(read_head(path));
-  strcpy(table.path, path);
-  snprintf(table.to, sizeof table.to, "%.*s.h5", (int)(dot - path), path);
-  return mn_fail(MN_BAD_DATA,
-                 "%s is a %s file, not HDF5: these lines of Python write %s, with the last column as y", path,
-                 csv ? "CSV" : ".npy", table.to);
 }
 
 /* Prints a name as a Python string that a shell does not interpret. Bytes outside UTF-8 are written as Python
@@ -62,18 +31,28 @@ static void print_quoted(FILE *out, const char *text) {
   fputc('"', out);
 }
 
-void mn_convert_show(FILE *out) {
-  if (!*table.path) return;
-  fputs("import h5py, numpy as np\n", out);
-  fputs(table.delimiter ? "a = np.genfromtxt(" : "a = np.load(", out);
-  print_quoted(out, table.path);
-  if (table.delimiter)
+void mn_convert_show(FILE *out, const char *path) {
+  const char *dot = path ? strrchr(path, '.') : NULL;
+  const int csv = dot && (strcasecmp(dot, ".csv") == 0 || strcasecmp(dot, ".tsv") == 0);
+  char line[4096] = "", to[4096];
+  FILE *file = csv || (dot && strcasecmp(dot, ".npy") == 0) ? fopen(path, "rb") : NULL;
+  if (!file) return;
+  const char *found = fgets(line, sizeof line, file) ? strpbrk(line, ",;\t") : NULL;
+  fclose(file);
+  fputs("import h5py, numpy as np  # these lines write it as HDF5, with the last column as y\n", out);
+  fputs(csv ? "a = np.genfromtxt(" : "a = np.load(", out);
+  print_quoted(out, path);
+  if (csv)
     fprintf(out, ", delimiter=\"%s\", skip_header=%d, dtype=\"float32\")\n",
-            table.delimiter == '\t' ? "\\t" : (char[]){(char)table.delimiter, 0}, table.header);
+            !found           ? ","
+            : *found == '\t' ? "\\t"
+                             : (char[]){*found, 0},
+            !starts_with_number(line));
   else
     fputs(").astype(\"float32\")\n", out);
   fputs("with h5py.File(", out);
-  print_quoted(out, table.to);
+  snprintf(to, sizeof to, "%.*s.h5", (int)(dot - path), path);
+  print_quoted(out, to);
   fputs(", \"x\") as f: f[\"x\"], f[\"y\"] = a[:, :-1], a[:, -1]  # classes: a[:, -1].astype(\"int32\")\n",
         out);
 }

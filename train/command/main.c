@@ -67,7 +67,7 @@ int main(int argc, char **argv) {
   /* Among ranks, the one that failed first has printed its message. */
   if (status != MN_OK && *mn_message()) {
     fprintf(stderr, "minnow: %s\n", mn_message());
-    mn_convert_show(stderr);
+    if (status == MN_BAD_DATA) mn_convert_show(stderr, options.data);
   }
   return status;
 }

@@ -70,8 +70,7 @@ static mn_status divide(const struct mn_session *s, struct mn_dataset **rows, en
 static mn_status open_rows(const struct mn_session *s, struct mn_dataset **out, enum mn_part part,
                            int targets) {
   const struct mn_options *o = &s->options;
-  mn_status status = mn_dataset_open(out, o->data, part, o->x_name, o->y_name, targets);
-  return status == MN_BAD_DATA ? mn_convert_refuse(o->data) : status;
+  return mn_dataset_open(out, o->data, part, o->x_name, o->y_name, targets);
 }
 
 /* Splits the only part into train and test parts. */

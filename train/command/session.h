@@ -84,12 +84,9 @@ mn_status mn_files_check(const struct mn_options *options);
 
 /* ---- convert.c: --data that is a CSV or .npy file ---- */
 
-/* After --data `path` could not be opened (MN_BAD_DATA): if it is a CSV or .npy file, makes that the message.
- */
-mn_status mn_convert_refuse(const char *path);
-
-/* Prints the three lines of Python that follow such a message. After any other message it prints no line. */
-void mn_convert_show(FILE *out);
+/* Prints three lines of Python that convert `path` to HDF5, if its name is that of a CSV or .npy file, else
+ * nothing. For the end of a command that found bad data; `path` may be NULL. */
+void mn_convert_show(FILE *out, const char *path);
 
 /* ---- owned.c: what a training run owns ----
  *
