@@ -98,14 +98,15 @@ static void launch(struct mn_device *device, const Real *sums, int64_t chunks, i
   column_sums_kernel<<<grid, threads, 0, device->cuda->stream>>>(sums, chunks, channels, all, loss);
 }
 
-/* The vectors of a block are updated by one rule. */
-static bool by_adamw(const struct mn_epilogue *const targets[3]) {
-  bool adamw = false, sgd = false;
-  for (int i = 0; i < 3; i++)
-    if (targets[i] && targets[i]->kind == MN_UPDATE)
-      (targets[i]->update->rule->kind == MN_ADAMW ? adamw : sgd) = true;
-  MN_REQUIRE(!adamw || !sgd);
-  return adamw;
+/* The vectors of a block are updated by one kind of rule; without an update any will do. */
+static enum mn_rule_kind rule_of(const struct mn_epilogue *const targets[3]) {
+  const struct mn_rule *rule = NULL;
+  for (int i = 0; i < 3; i++) {
+    if (!targets[i] || targets[i]->kind != MN_UPDATE) continue;
+    MN_REQUIRE(!rule || rule->kind == targets[i]->update->rule->kind);
+    rule = targets[i]->update->rule;
+  }
+  return rule ? rule->kind : MN_SGD;
 }
 
 template <typename Real>
@@ -114,9 +115,9 @@ mn_status mn_cuda_column_sums<Real>::run(struct mn_device *device, void *sums, i
                                          const struct mn_reduction *loss) {
   mn_summands summands = {};
   if (loss) summands = mn_summands_of(device, loss);
-  (by_adamw(targets) ? launch<mn_adamw<Real>, Real>
-                     : launch<mn_sgd<Real>, Real>)(device, static_cast<const Real *>(sums), chunks, channels,
-                                                   targets, summands);
+  mn_by_rule<Real>(rule_of(targets), [&](auto rule) {
+    launch<decltype(rule)>(device, static_cast<const Real *>(sums), chunks, channels, targets, summands);
+  });
   return mn_cuda_launched("column_sums");
 }
 MN_CUDA_INSTANTIATE(column_sums);

@@ -1,15 +1,16 @@
 /* The rules of updates on CUDA, for the pass over a weight (update.cu), for the GEMM's update epilogue
  * (hopper/update.cuh) and for the column sums, which update bias, gamma and beta. Formulas: struct mn_rule.
  *
- * A rule is a class. MOMENTS: how many reals it keeps of each weight, at most: m, and v. loaded: a thread's
- * constants. step: updates one weight w and its moments; `kept`: whether SGD keeps m. */
+ * A rule is a class. MOMENTS: how many reals it keeps of each weight: m, or v, or both. OPTIONAL: an update
+ * may be without them. loaded: a thread's constants. step: updates one weight w and its moments; `kept`:
+ * whether there are moments. */
 #ifndef MN_KERNELS_RULE_CUH
 #define MN_KERNELS_RULE_CUH
 
 #include "kernels/cuda.cuh"
 
 template <typename Real> struct mn_sgd {
-  enum { MOMENTS = 1 };
+  enum { MOMENTS = 1, OPTIONAL = 1 };
   const double *rate, *scale; /* on the device; scale may be NULL */
   const int *nonfinite;
   Real momentum, decay;
@@ -41,7 +42,7 @@ template <typename Real> struct mn_sgd {
 };
 
 template <typename Real> struct mn_adamw {
-  enum { MOMENTS = 2 };
+  enum { MOMENTS = 2, OPTIONAL = 0 };
   const double *rate, *scale; /* as above; rate [MN_RATES] */
   const int *nonfinite;
   Real beta1, beta2, rest1, rest2, eps; /* rest1: 1 − beta1, rounded once */
@@ -77,6 +78,19 @@ template <typename Real> struct mn_adamw {
   }
 };
 
+/* Returns work(an object of the rule's class), of which work uses the type alone. */
+template <typename Real, typename Work> static auto mn_by_rule(enum mn_rule_kind kind, Work work) {
+  switch (kind) {
+  case MN_SGD:
+    return work(mn_sgd<Real>());
+  case MN_ADAMW:
+    return work(mn_adamw<Real>());
+  case MN_RULES:
+    break;
+  }
+  mn_abort(__FILE__, __LINE__, "a rule");
+}
+
 /* Updates number i of several weights, whose moments are moments[k][…]. */
 template <class Rule, typename Real, int W>
 __device__ __forceinline__ void mn_step(const Rule &rule, const typename Rule::loaded &of, bool kept,
@@ -89,18 +103,18 @@ __device__ __forceinline__ void mn_step(const Rule &rule, const typename Rule::l
   for (int k = 0; k < Rule::MOMENTS; k++) moments[k][i] = own[k];
 }
 
-/* The moments of an update's weights, from element `offset` on. */
+/* The moments of an update's weights, from element `offset` on: those that it has. */
 template <class Rule, typename Real> struct mn_moments {
-  Real *of[Rule::MOMENTS]; /* NULL for a rule without them */
+  Real *of[Rule::MOMENTS]; /* NULL in an update without them */
 };
 template <class Rule, typename Real>
 static inline mn_moments<Rule, Real> mn_moments_of(const struct mn_update *update, int64_t offset) {
-  void *const all[] = {update->m, update->v};
-  mn_moments<Rule, Real> moments;
+  mn_moments<Rule, Real> moments = {};
+  int k = 0;
   MN_REQUIRE(update->m || !mn_rule_keeps_m(update->rule));
   MN_REQUIRE(update->v || !mn_rule_keeps_v(update->rule));
-  for (int k = 0; k < Rule::MOMENTS; k++)
-    moments.of[k] = all[k] ? static_cast<Real *>(all[k]) + offset : NULL;
+  for (void *moment : {update->m, update->v})
+    if (moment && k < Rule::MOMENTS) moments.of[k++] = static_cast<Real *>(moment) + offset;
   return moments;
 }
 

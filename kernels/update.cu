@@ -47,8 +47,9 @@ template <typename Real>
 mn_status mn_cuda_update(struct mn_device *device, const struct mn_update *update, Real *d, int64_t offset,
                          int64_t count) {
   MN_REQUIRE(d);
-  return update->rule->kind == MN_ADAMW ? update_by<mn_adamw<Real>>(device, update, d, offset, count)
-                                        : update_by<mn_sgd<Real>>(device, update, d, offset, count);
+  return mn_by_rule<Real>(update->rule->kind, [&](auto rule) {
+    return update_by<decltype(rule)>(device, update, d, offset, count);
+  });
 }
 
 template mn_status mn_cuda_update<float>(struct mn_device *, const struct mn_update *, float *, int64_t,

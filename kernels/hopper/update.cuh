@@ -203,9 +203,12 @@ static mn_hopper_launcher *plan_tile(const struct mn_device *device, const struc
 template <bool Split, enum mn_plane_kind Kind>
 static mn_hopper_launcher *plan_rule(const struct mn_device *device, const struct mn_hopper_product *p,
                                      const struct mn_update *u) {
-  if (u->rule->kind == MN_ADAMW) return plan_tile<mn_adamw<float>, 2, Split, Kind>(device, p);
-  return u->m ? plan_tile<mn_sgd<float>, 1, Split, Kind>(device, p)
-              : plan_tile<mn_sgd<float>, 0, Split, Kind>(device, p);
+  return mn_by_rule<float>(u->rule->kind, [&](auto rule) {
+    typedef decltype(rule) Rule;
+    if constexpr (Rule::OPTIONAL)
+      if (!u->m && !u->v) return plan_tile<Rule, 0, Split, Kind>(device, p);
+    return plan_tile<Rule, Rule::MOMENTS, Split, Kind>(device, p);
+  });
 }
 
 template <enum mn_plane_kind Kind>
