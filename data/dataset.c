@@ -202,25 +202,19 @@ static mn_status read_reals(struct dataset_file *d, const struct array *a, int64
 }
 
 /* Reads labels, which must be 0 to `limit`, copies them to `out` unless NULL, and raises *largest to the
- * largest. */
+ * largest. HDF5 turns an unsigned label above INT64_MAX into INT64_MAX. */
 static mn_status read_labels(struct dataset_file *d, const struct array *a, int64_t first, int64_t count,
                              int64_t limit, int32_t *out, int64_t *largest) {
-  const int is_signed = a->object.is_signed;
   const int64_t *labels = d->scratch;
   struct mn_hdf5_slab slab;
   for (start_rows(&slab, a, first, count); slab.elements; mn_hdf5_slab_next(&slab)) {
     mn_hdf5_lock(); /* for the scratch memory */
-    mn_status status =
-        mn_hdf5_read(&d->file, &a->object, is_signed ? MN_HDF5_INT64 : MN_HDF5_UINT64, &slab, d->scratch);
+    mn_status status = mn_hdf5_read(&d->file, &a->object, MN_HDF5_INT64, &slab, d->scratch);
     for (int64_t i = 0; i < (int64_t)slab.elements && status == MN_OK; i++) {
       const int64_t label = labels[i], row = (int64_t)slab.start[0] + i;
-      const uint64_t size = is_signed && label < 0 ? 0 - (uint64_t)label : (uint64_t)label;
-      /* An unsigned label beyond int64 looks negative here: the comparison is right, the sign is not. */
       if (label < 0 || label > limit)
-        status =
-            mn_fail(MN_BAD_DATA, "%s: dataset %s, row %lld (from 0) is %s%llu; class labels are 0 to %lld",
-                    d->path, a->name, (long long)row, is_signed && label < 0 ? "-" : "",
-                    (unsigned long long)size, (long long)limit);
+        status = mn_fail(MN_BAD_DATA, "%s: dataset %s, row %lld (from 0) is %lld; class labels are 0 to %lld",
+                         d->path, a->name, (long long)row, (long long)label, (long long)limit);
       if (label > *largest) *largest = label;
       if (out) out[row - first] = (int32_t)label;
     }

@@ -67,8 +67,6 @@ static int well_formed(hid_t type, H5T_class_t class) {
 static int describe_type(struct mn_hdf5_object *object, hid_t type) {
   object->class = H5Tget_class(type);
   object->element = H5Tget_size(type);
-  const H5T_sign_t sign = object->class == H5T_INTEGER ? H5Tget_sign(type) : H5T_SGN_NONE;
-  object->is_signed = sign != H5T_SGN_NONE;
   const int named = type_name(object->type, sizeof object->type, type);
   const htri_t single = H5Tequal(type, H5T_NATIVE_FLOAT), wide = H5Tequal(type, H5T_NATIVE_DOUBLE);
   const int atomic = object->class == H5T_FLOAT || object->class == H5T_INTEGER;
@@ -78,8 +76,8 @@ static int describe_type(struct mn_hdf5_object *object, hid_t type) {
   object->pointing = H5Tis_variable_str(type) != 0 || H5Tdetect_class(type, H5T_VLEN) != 0 ||
                      H5Tdetect_class(type, H5T_REFERENCE) != 0 ||
                      (object->class != H5T_STRING && H5Tdetect_class(type, H5T_STRING) != 0);
-  return named && object->class >= 0 && object->element > 0 && sign >= 0 && order >= 0 && single >= 0 &&
-         wide >= 0 && well_formed(type, object->class);
+  return named && object->class >= 0 && object->element > 0 && order >= 0 && single >= 0 && wide >= 0 &&
+         well_formed(type, object->class);
 }
 
 /* Describes the layout and filters. */

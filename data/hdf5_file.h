@@ -31,7 +31,6 @@ struct mn_hdf5_object {
   size_t element;
   size_t native; /* bytes of an element if the file stores C's float or double; else 0 */
   int swapped;   /* elements are in the other byte order */
-  int is_signed;
   int rank;
   hsize_t shape[MN_HDF5_RANK]; /* rank 0 if the layout is virtual: asking would open other files */
   hsize_t chunk[MN_HDF5_RANK]; /* if the layout is H5D_CHUNKED */
@@ -123,7 +122,6 @@ enum mn_hdf5_memory {
   MN_HDF5_FLOAT,
   MN_HDF5_DOUBLE,
   MN_HDF5_INT64,
-  MN_HDF5_UINT64,
   MN_HDF5_STORED, /* the file's own, to check that it can be read: mn_hdf5_read frees the memory that elements
                      of variable length point to */
 };

@@ -80,17 +80,17 @@ static void open_file(struct mn_hdf5_file *h) {
 /* Random boxes of a dataset, in each type of memory, against H5Dread from the same file opened by HDF5's own
  * driver. */
 static void compare(struct mn_hdf5_file *h, hid_t other, const char *name) {
-  const hid_t types[] = {H5T_NATIVE_FLOAT, H5T_NATIVE_DOUBLE, H5T_NATIVE_INT64, H5T_NATIVE_UINT64};
+  const hid_t types[] = {H5T_NATIVE_FLOAT, H5T_NATIVE_DOUBLE, H5T_NATIVE_INT64};
   struct mn_hdf5_object object;
   assert_int_equal(mn_hdf5_find(h, &h->root, name, &object), MN_OK);
   assert_int_equal(mn_hdf5_check(h, &object), MN_OK);
   hid_t id = H5Dopen2(other, name, H5P_DEFAULT), stored = H5Dget_type(id);
-  for (int round = 0; round < 15; round++) {
-    enum mn_hdf5_memory memory = (enum mn_hdf5_memory)(round % 5);
+  for (int round = 0; round < 12; round++) {
+    enum mn_hdf5_memory memory = (enum mn_hdf5_memory)(round % 4);
     struct mn_hdf5_slab slab = {.rank = object.rank, .elements = 1};
     for (int i = 0; i < object.rank; i++) {
-      slab.start[i] = round < 5 ? 0 : draw(object.shape[i]);
-      slab.count[i] = round < 5 ? object.shape[i] : 1 + draw(object.shape[i] - slab.start[i]);
+      slab.start[i] = round < 4 ? 0 : draw(object.shape[i]);
+      slab.count[i] = round < 4 ? object.shape[i] : 1 + draw(object.shape[i] - slab.start[i]);
       slab.elements *= slab.count[i];
     }
     hid_t type = memory == MN_HDF5_STORED ? stored : types[memory];
