@@ -176,17 +176,18 @@ static void count_uses(struct mn_tape *tape) {
 }
 
 /* Gives each consumer the sink of the tensor it reads. If a tensor has several consumers, the first in the
- * order of the backward stores, the others add. */
+ * order of the backward stores, the others add; but all use the tensor's own sink if that adds. */
 static void give_sinks(struct mn_tape *tape) {
   if (tape->last->output) tape->last->output->stored = 1;
   for (struct mn_node *node = tape->last; node; node = node->previous)
     for (int i = 0; i < MN_NODE_INPUTS; i++) {
       struct mn_tensor *input = node->inputs[i];
       if (!input || !input->needs_gradient) continue;
-      node->sinks[i] = input->uses == 1 ? &input->sink : &node->sums[i];
-      if (input->uses == 1) continue;
-      int first = !input->stored && input->sink.kind != MN_ADD;
-      node->sums[i] = (struct mn_epilogue){.kind = first ? MN_STORE : MN_ADD, .into = input->gradient};
+      const int own = input->uses == 1 || mn_is_sum(input->sink.kind);
+      node->sinks[i] = own ? &input->sink : &node->sums[i];
+      if (own) continue;
+      node->sums[i] =
+          (struct mn_epilogue){.kind = input->stored ? MN_ADD : MN_STORE, .into = input->gradient};
       input->stored = 1;
     }
 }

@@ -1,4 +1,4 @@
-/* The epilogues on the CPU, over a matrix in memory: one OpenMP loop over chunks of rows, and the block's
+/* The block's epilogues on the CPU, over a matrix in memory: one OpenMP loop over chunks of rows, and the
  * arithmetic on one group of one row, forward and backward. Formulas: kernels/kernels.h. */
 #include <math.h>
 #include <string.h>
@@ -229,7 +229,7 @@ static void note_largest(struct mn_device *device, struct mn_scale *scale, float
 }
 
 /* Without b.z, z overwrites d. */
-static void block(struct mn_device *device, real *d, const struct mn_epilogue *e) {
+void MN_CPU(mn_block)(struct mn_device *device, void *d, const struct mn_epilogue *e) {
   struct mn_block b = *e->block;
   int64_t chunks = mn_chunks(b.rows), elements = b.rows * b.channels;
   int bad = 0, parallel = elements > MN_PARALLEL_FROM;
@@ -247,49 +247,4 @@ static void block(struct mn_device *device, real *d, const struct mn_epilogue *e
   }
   if (bad) mn_raise(device);
   if (e->kind != MN_BLOCK && b.dz->planes[0] && b.dz->scale) note_largest(device, b.dz->scale, largest);
-}
-
-mn_status MN_CPU(mn_epilogue)(struct mn_device *device, void *d, int64_t rows, int64_t cols,
-                              const struct mn_epilogue *epilogue) {
-  int64_t count = rows * cols;
-  switch (epilogue->kind) {
-  case MN_STORE:
-    if (epilogue->into != d) memcpy(epilogue->into, d, (size_t)count * sizeof(real));
-    return MN_OK;
-  case MN_ADD:
-    if (*device->nonfinite) return MN_OK;
-#pragma omp parallel for simd schedule(static) if (count > MN_PARALLEL_FROM)
-    for (int64_t i = 0; i < count; i++) ((real *)epilogue->into)[i] += ((const real *)d)[i];
-    return MN_OK;
-  case MN_BLOCK:
-  case MN_BLOCK_LOSS:
-  case MN_BLOCK_BACKWARD:
-    MN_REQUIRE(rows == epilogue->block->rows && cols == epilogue->block->channels);
-    block(device, d, epilogue);
-    return MN_OK;
-  case MN_UPDATE:
-    MN_REQUIRE(rows == epilogue->update->w->rows && cols == epilogue->update->w->cols);
-    MN_CPU(mn_rule)(device, epilogue->update, d);
-    return MN_OK;
-  case MN_REDUCE_SCATTER:
-    MN_TRY(device->kernels->reduce_scatter(device, epilogue->piece, d, rows, cols));
-    return MN_CPU(mn_epilogue)(device, epilogue->piece, rows, epilogue->share, epilogue->then);
-  case MN_REDUCE_SCATTER_ROWS:
-    MN_REQUIRE(epilogue->into == d);
-    return device->kernels->reduce_scatter_rows(device, d, count);
-  }
-  mn_abort(__FILE__, __LINE__, "an epilogue kind");
-}
-
-mn_status MN_CPU(mn_column_sums)(struct mn_device *device, void *sums, int64_t chunks, int64_t channels,
-                                 const struct mn_epilogue *const sinks[3], const struct mn_reduction *loss) {
-  for (int i = 0; i < 3; i++) {
-    if (!sinks[i]) continue;
-    /* The sum overwrites the first chunk's. */
-    real *total = (real *)sums + i * chunks * channels;
-    for (int64_t k = 1; k < chunks; k++)
-      for (int64_t c = 0; c < channels; c++) total[c] += total[k * channels + c];
-    MN_TRY(MN_CPU(mn_epilogue)(device, total, 1, channels, sinks[i]));
-  }
-  return loss ? MN_CPU(mn_reduce)(device, loss) : MN_OK;
 }

@@ -373,13 +373,11 @@ mn_status mn_cuda_epilogue<Real>::run(struct mn_device *device, void *matrix, in
                                       const struct mn_epilogue *epilogue) {
   Real *d = static_cast<Real *>(matrix), *into = static_cast<Real *>(epilogue->into);
   const int64_t count = rows * cols;
+  if (mn_is_sum(epilogue->kind)) return mn_cuda_accumulate(device, epilogue, d, 0, count);
   switch (epilogue->kind) {
   case MN_STORE:
     MN_REQUIRE(into);
     return into == d ? MN_OK : mn_copy_cuda(device, into, d, (size_t)count * sizeof(Real));
-  case MN_ADD:
-    MN_REQUIRE(into);
-    return mn_cuda_accumulate(device, into, d, count);
   case MN_BLOCK:
     return apply_block<Real, MN_BLOCK>(device, d, rows, cols, epilogue);
   case MN_BLOCK_LOSS:
@@ -395,6 +393,8 @@ mn_status mn_cuda_epilogue<Real>::run(struct mn_device *device, void *matrix, in
   case MN_REDUCE_SCATTER_ROWS:
     MN_REQUIRE(into == d);
     return mn_reduce_scatter_rows_cuda(device, d, count);
+  default:
+    break;
   }
   mn_abort(__FILE__, __LINE__, "an epilogue kind");
 }

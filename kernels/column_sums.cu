@@ -36,7 +36,7 @@ static __device__ void sum_columns(const Real *sums, int64_t chunks, int64_t cha
   if (warp != 0 || column >= channels) return;
   for (int i = 1; i < warps; i++) sum += parts[i][lane];
   if (to.kind != MN_STORE && *to.nonfinite) return;
-  if (to.kind == MN_ADD) sum += to.into[column];
+  if (mn_is_sum((enum mn_epilogue_kind)to.kind)) sum += to.into[column];
   if (to.kind == MN_UPDATE) {
     Real w = to.into[column], moments[Rule::MOMENTS];
 #pragma unroll
@@ -70,7 +70,7 @@ static sink<Rule, Real> sink_of(struct mn_device *device, int64_t channels,
   sink<Rule, Real> to = {};
   to.kind = epilogue ? (int)epilogue->kind : -1;
   if (!epilogue) return to;
-  MN_REQUIRE(epilogue->kind == MN_STORE || epilogue->kind == MN_ADD || epilogue->kind == MN_UPDATE);
+  MN_REQUIRE(epilogue->kind == MN_STORE || mn_is_sum(epilogue->kind) || epilogue->kind == MN_UPDATE);
   to.into = epilogue->narrow ? NULL : static_cast<Real *>(epilogue->into);
   if (epilogue->narrow)
     to.planes =

@@ -41,7 +41,7 @@ struct mn_cuda {
   cudaEvent_t staged[2];
   cublasLtHandle_t blas;
   void *workspace; /* MN_CUDA_WORKSPACE bytes, cuBLASLt's own, allocated by its first product (gemm.cu) */
-  void *scratch;   /* MN_CUDA_WORKSPACE bytes: rows of a product for an update or MN_ADD (gemm.cu), allocated
+  void *scratch;   /* MN_CUDA_WORKSPACE bytes: rows of a product for an update or a sum (gemm.cu), allocated
                       by the first */
   float *alpha;    /* [2] alpha and beta of a scaled product of cuBLASLt's */
   unsigned *spans_done;      /* how many spans of the running sum are done (reduce.cuh); 0 between launches */

@@ -1,6 +1,8 @@
-/* The matrix product on the CPU: OpenBLAS, then the epilogue over the stored matrix. */
+/* The matrix product on the CPU: OpenBLAS, then the epilogue over the stored matrix; and the column sums,
+ * whose sinks are epilogues. */
 #include <cblas.h>
 #include <limits.h>
+#include <string.h>
 
 #include "kernels/kernels.h"
 #include "kernels/real.h"
@@ -21,6 +23,51 @@ static void product(enum mn_form form, real *d, real alpha, const real *a, const
              (int)cols);
 }
 
+mn_status MN_CPU(mn_epilogue)(struct mn_device *device, void *d, int64_t rows, int64_t cols,
+                              const struct mn_epilogue *epilogue) {
+  int64_t count = rows * cols;
+  switch (epilogue->kind) {
+  case MN_STORE:
+    if (epilogue->into != d) memcpy(epilogue->into, d, (size_t)count * sizeof(real));
+    return MN_OK;
+  case MN_ADD:
+    if (*device->nonfinite) return MN_OK;
+#pragma omp parallel for simd schedule(static) if (count > MN_PARALLEL_FROM)
+    for (int64_t i = 0; i < count; i++) ((real *)epilogue->into)[i] += ((const real *)d)[i];
+    return MN_OK;
+  case MN_BLOCK:
+  case MN_BLOCK_LOSS:
+  case MN_BLOCK_BACKWARD:
+    MN_REQUIRE(rows == epilogue->block->rows && cols == epilogue->block->channels);
+    MN_CPU(mn_block)(device, d, epilogue);
+    return MN_OK;
+  case MN_UPDATE:
+    MN_REQUIRE(rows == epilogue->update->w->rows && cols == epilogue->update->w->cols);
+    MN_CPU(mn_rule)(device, epilogue->update, d);
+    return MN_OK;
+  case MN_REDUCE_SCATTER:
+    MN_TRY(device->kernels->reduce_scatter(device, epilogue->piece, d, rows, cols));
+    return MN_CPU(mn_epilogue)(device, epilogue->piece, rows, epilogue->share, epilogue->then);
+  case MN_REDUCE_SCATTER_ROWS:
+    MN_REQUIRE(epilogue->into == d);
+    return device->kernels->reduce_scatter_rows(device, d, count);
+  }
+  mn_abort(__FILE__, __LINE__, "an epilogue kind");
+}
+
+mn_status MN_CPU(mn_column_sums)(struct mn_device *device, void *sums, int64_t chunks, int64_t channels,
+                                 const struct mn_epilogue *const sinks[3], const struct mn_reduction *loss) {
+  for (int i = 0; i < 3; i++) {
+    if (!sinks[i]) continue;
+    /* The sum overwrites the first chunk's. */
+    real *total = (real *)sums + i * chunks * channels;
+    for (int64_t k = 1; k < chunks; k++)
+      for (int64_t c = 0; c < channels; c++) total[c] += total[k * channels + c];
+    MN_TRY(MN_CPU(mn_epilogue)(device, total, 1, channels, sinks[i]));
+  }
+  return loss ? MN_CPU(mn_reduce)(device, loss) : MN_OK;
+}
+
 mn_status MN_CPU(mn_gemm)(struct mn_device *device, enum mn_form form, const struct mn_operand *a,
                           const struct mn_operand *b, const struct mn_epilogue *epilogue) {
   int64_t rows = form == MN_TN ? a->cols : a->rows, depth = form == MN_TN ? a->rows : a->cols;
@@ -32,7 +79,7 @@ mn_status MN_CPU(mn_gemm)(struct mn_device *device, enum mn_form form, const str
   const real *pa = planes ? a->planes[0] : a->real, *pb = planes ? b->planes[0] : b->real;
   const real alpha = planes && device->scaled ? 1 / ((real)a->scale->factor * (real)b->scale->factor) : 1;
 
-  if (epilogue->kind == MN_ADD) {
+  if (mn_is_sum(epilogue->kind)) {
     if (*device->nonfinite) return MN_OK;
     product(form, epilogue->into, alpha, pa, pb, rows, cols, depth, 1);
     return MN_OK;

@@ -206,7 +206,7 @@ static mn_status multiply(struct mn_device *device, const struct product *p) {
   return MN_OK;
 }
 
-/* A product that ends in an update, in MN_ADD or in 16 bits and has no memory for the product: slices of its
+/* A product that ends in an update, in a sum or in 16 bits and has no memory for the product: slices of its
  * rows are computed into the device's scratch memory, which fits in the L2 cache of a large GPU, and the
  * epilogue reads them there. A GEMM with beta = momentum, or 1, would move as few bytes, but would change
  * what it adds to, though a value was not finite. */
@@ -242,9 +242,8 @@ static mn_status multiply_in_slices(struct mn_device *device, const struct produ
       MN_TRY(mn_cuda_round<Real>::run(device, &plane, 0));
       continue;
     }
-    MN_TRY(epilogue->kind == MN_ADD
-               ? mn_cuda_accumulate(device, static_cast<Real *>(epilogue->into) + at, d, count)
-               : mn_cuda_update(device, epilogue->update, d, at, count));
+    MN_TRY(epilogue->kind == MN_UPDATE ? mn_cuda_update(device, epilogue->update, d, at, count)
+                                       : mn_cuda_accumulate(device, epilogue, d, at, count));
   }
   return MN_OK;
 }
@@ -293,7 +292,7 @@ mn_status mn_cuda_gemm<Real>::run(struct mn_device *device, enum mn_form form, c
   if (arrival && arrival->own) MN_TRY(mn_peer_complete(device, gathered));
   p.precision = !planes && device->precision == MN_FP16X3 ? MN_FP32 : device->precision;
   MN_REQUIRE(p.a[0] && p.b[0] && p.precision <= MN_FP16);
-  if (epilogue->kind == MN_ADD || epilogue->narrow || (epilogue->kind == MN_UPDATE && !epilogue->into))
+  if (mn_is_sum(epilogue->kind) || epilogue->narrow || (epilogue->kind == MN_UPDATE && !epilogue->into))
     return multiply_in_slices<Real>(device, &p, epilogue);
   MN_REQUIRE(epilogue->into);
   p.d = epilogue->into;

@@ -32,10 +32,9 @@ typedef mn_status mn_gemm_function(struct mn_device *device, enum mn_form form, 
 typedef mn_status mn_mse_function(struct mn_device *device, void *parts, const void *y, const void *target,
                                   int64_t rows, int64_t cols);
 
-/* dy = (add ? dy : 0) + scale·2·(y − target)/(N·K). */
+/* dy = scale·2·(y − target)/(N·K). */
 typedef mn_status mn_mse_gradient_function(struct mn_device *device, void *dy, const void *y,
-                                           const void *target, int64_t rows, int64_t cols, double scale,
-                                           int add);
+                                           const void *target, int64_t rows, int64_t cols, double scale);
 
 /* parts[n] = log Σ exp(y[n]) − y[n, label], computed relative to the row's maximum, so that exp does not
  * overflow; correct[n] = 1 if the first largest of y[n] is at the label, else 0. labels int32 [N], each in 0
@@ -44,10 +43,10 @@ typedef mn_status mn_mse_gradient_function(struct mn_device *device, void *dy, c
 typedef mn_status mn_cross_entropy_function(struct mn_device *device, void *parts, void *correct,
                                             const void *y, const int32_t *labels, int64_t rows, int64_t cols);
 
-/* dy = (add ? dy : 0) + scale·(softmax(y) − onehot(label))/N. */
+/* dy = scale·(softmax(y) − onehot(label))/N. */
 typedef mn_status mn_cross_entropy_gradient_function(struct mn_device *device, void *dy, const void *y,
                                                      const int32_t *labels, int64_t rows, int64_t cols,
-                                                     double scale, int add);
+                                                     double scale);
 
 /* *out = factor·Σ parts[i] or, if `others` is not NULL, factor·Σ parts[i]·others[i], 0 ≤ i < count, added in
  * double, in a fixed order: 4096 at a time, then those sums. A sum that is not finite sets the nonfinite
@@ -87,7 +86,7 @@ typedef mn_status mn_epilogue_function(struct mn_device *device, void *d, int64_
 
 /* Reduces the partial sums [3, chunks, C] of a block's backward: for each of dbias, dgamma, dbeta whose sink
  * is not NULL, adds the chunks in an order that depends on their number alone, and applies the sink
- * (MN_STORE, MN_ADD or MN_UPDATE) to the vector [C]. `sums` may be overwritten. `loss`, if not NULL, is
+ * (which stores, adds or updates) to the vector [C]. `sums` may be overwritten. `loss`, if not NULL, is
  * reduced in the same launch, as by mn_reduce. */
 typedef mn_status mn_column_sums_function(struct mn_device *device, void *sums, int64_t chunks,
                                           int64_t channels, const struct mn_epilogue *const sinks[3],

@@ -18,12 +18,11 @@ mn_status MN_CPU(mn_mse)(struct mn_device *device, void *parts, const void *y, c
 }
 
 mn_status MN_CPU(mn_mse_gradient)(struct mn_device *device, void *dy, const void *y, const void *target,
-                                  int64_t rows, int64_t cols, double scale, int add) {
+                                  int64_t rows, int64_t cols, double scale) {
   (void)device;
   const real *a = y, *t = target, factor = (real)(2 * scale / ((double)rows * (double)cols));
 #pragma omp parallel for schedule(static) if (rows * cols > MN_PARALLEL_FROM)
-  for (int64_t i = 0; i < rows * cols; i++)
-    ((real *)dy)[i] = (add ? ((real *)dy)[i] : 0) + factor * (a[i] - t[i]);
+  for (int64_t i = 0; i < rows * cols; i++) ((real *)dy)[i] = factor * (a[i] - t[i]);
   return MN_OK;
 }
 
@@ -54,8 +53,7 @@ mn_status MN_CPU(mn_cross_entropy)(struct mn_device *device, void *parts, void *
 }
 
 mn_status MN_CPU(mn_cross_entropy_gradient)(struct mn_device *device, void *dy, const void *y,
-                                            const int32_t *labels, int64_t rows, int64_t cols, double scale,
-                                            int add) {
+                                            const int32_t *labels, int64_t rows, int64_t cols, double scale) {
   (void)device;
   real factor = (real)(scale / (double)rows);
 #pragma omp parallel for schedule(static) if (rows * cols > MN_PARALLEL_FROM)
@@ -66,7 +64,7 @@ mn_status MN_CPU(mn_cross_entropy_gradient)(struct mn_device *device, void *dy, 
     real sum = softmax_sum(a, cols, &largest);
     for (int64_t k = 0; k < cols; k++) {
       real probability = (real)exp(a[k] - a[largest]) / sum;
-      d[k] = (add ? d[k] : 0) + factor * (probability - (k == labels[n]));
+      d[k] = factor * (probability - (k == labels[n]));
     }
   }
   return MN_OK;

@@ -45,16 +45,15 @@ static __global__ void __launch_bounds__(MN_CUDA_THREADS)
 
 template <typename Real, int W>
 static __global__ void __launch_bounds__(MN_CUDA_THREADS)
-    mse_gradient_kernel(Real *dy, const Real *y, const Real *target, int64_t count, Real factor, int add) {
+    mse_gradient_kernel(Real *dy, const Real *y, const Real *target, int64_t count, Real factor) {
   int64_t at = ((int64_t)blockIdx.x * MN_CUDA_THREADS + threadIdx.x) * W, n = count - at;
   if (n <= 0) return;
-  Real vy[W], vt[W], vd[W] = {};
+  Real vy[W], vt[W];
   mn_load_some<W>(vy, y + at, n);
   mn_load_some<W>(vt, target + at, n);
-  if (add) mn_load_some<W>(vd, dy + at, n);
 #pragma unroll
-  for (int i = 0; i < W; i++) vd[i] += factor * (vy[i] - vt[i]);
-  mn_store_some<W>(dy + at, vd, n);
+  for (int i = 0; i < W; i++) vy[i] = factor * (vy[i] - vt[i]);
+  mn_store_some<W>(dy + at, vy, n);
 }
 
 /* A row's largest value and the first column that has it. */
@@ -109,7 +108,7 @@ static __global__ void __launch_bounds__(MN_CUDA_THREADS)
 template <int T, typename Real>
 static __global__ void __launch_bounds__(MN_CUDA_THREADS)
     cross_entropy_gradient_kernel(Real *dy, const Real *y, const int32_t *labels, int64_t rows, int64_t cols,
-                                  Real factor, int add) {
+                                  Real factor) {
   int64_t row = row_of_team<T>();
   if (row >= rows) return;
   y += row * cols, dy += row * cols;
@@ -118,7 +117,7 @@ static __global__ void __launch_bounds__(MN_CUDA_THREADS)
   int32_t label = labels[row];
   for (int64_t k = threadIdx.x % T; k < cols; k += T) {
     Real probability = exp(y[k] - most.value) / sum;
-    dy[k] = (add ? dy[k] : Real(0)) + factor * (probability - (k == label ? Real(1) : Real(0)));
+    dy[k] = factor * (probability - (k == label ? Real(1) : Real(0)));
   }
 }
 
@@ -133,15 +132,14 @@ MN_CUDA_INSTANTIATE(mse);
 
 template <typename Real>
 mn_status mn_cuda_mse_gradient<Real>::run(struct mn_device *device, void *dy, const void *y,
-                                          const void *target, int64_t rows, int64_t cols, double scale,
-                                          int add) {
+                                          const void *target, int64_t rows, int64_t cols, double scale) {
   Real *to = static_cast<Real *>(dy), factor = (Real)(2 * scale / ((double)rows * (double)cols));
   const Real *a = static_cast<const Real *>(y), *t = static_cast<const Real *>(target);
   constexpr int W = mn_width<Real>;
   const bool wide = mn_aligned(16, to, a, t);
   return mn_cuda_launch("mse_gradient", device, rows * cols, MN_CUDA_THREADS * (wide ? W : 1),
                         wide ? mse_gradient_kernel<Real, W> : mse_gradient_kernel<Real, 1>, to, a, t,
-                        rows * cols, factor, add);
+                        rows * cols, factor);
 }
 MN_CUDA_INSTANTIATE(mse_gradient);
 
@@ -157,10 +155,10 @@ MN_CUDA_INSTANTIATE(cross_entropy);
 template <typename Real>
 mn_status mn_cuda_cross_entropy_gradient<Real>::run(struct mn_device *device, void *dy, const void *y,
                                                     const int32_t *labels, int64_t rows, int64_t cols,
-                                                    double scale, int add) {
+                                                    double scale) {
   return launch("cross_entropy_gradient", device, rows, cols, cross_entropy_gradient_kernel<32, Real>,
                 cross_entropy_gradient_kernel<MN_CUDA_THREADS, Real>, static_cast<Real *>(dy),
-                static_cast<const Real *>(y), labels, rows, cols, (Real)(scale / (double)rows), add);
+                static_cast<const Real *>(y), labels, rows, cols, (Real)(scale / (double)rows));
 }
 MN_CUDA_INSTANTIATE(cross_entropy_gradient);
 

@@ -90,8 +90,8 @@ struct mn_outside {
 
 /* Exchanges the device's stream, workspace and flag for `outside`'s, so that work given from then on is in
  * that stream; a second call exchanges them back, and has to follow even if the work failed. In between only
- * gemm (with MN_STORE, MN_ADD, MN_UPDATE or a block epilogue), epilogue, column_sums without a loss, round,
- * rescale and count may be called. On the CPU the flag and its mark alone are exchanged. */
+ * gemm (with an epilogue that stores, adds, updates or is a block's), epilogue, column_sums without a loss,
+ * round, rescale and count may be called. On the CPU the flag and its mark alone are exchanged. */
 typedef void mn_exchange_function(struct mn_device *device, struct mn_outside *outside);
 
 /* What another's optimizer keeps of its steps, in the device's memory. */

@@ -240,6 +240,10 @@ enum mn_epilogue_kind {
 static inline int mn_is_block(enum mn_epilogue_kind kind) {
   return kind == MN_BLOCK || kind == MN_BLOCK_LOSS || kind == MN_BLOCK_BACKWARD;
 }
+/* Whether `into` is added to, which a step with a value that is not finite leaves as it is. */
+MN_EVERYWHERE static inline int mn_is_sum(enum mn_epilogue_kind kind) {
+  return kind == MN_ADD;
+}
 
 struct mn_epilogue {
   enum mn_epilogue_kind kind;

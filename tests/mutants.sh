@@ -205,18 +205,17 @@ mutant "dz: m2 is a sum" $b 'm2 /= (real)g->width;' ''
 mutant "dbias: sign" $b 'dbias[c] += input_gradient' 'dbias[c] -= input_gradient'
 mutant "dgamma: sign" $b 'dgamma[c] += at * z;' 'dgamma[c] -= at * z;'
 mutant "dbeta: sign" $b 'dbeta[c] += at;' 'dbeta[c] -= at;'
-mutant "column sums: a chunk left out" $b 'for (int64_t k = 1; k < chunks; k++)' 'for (int64_t k = 2; k < chunks; k++)'
+mutant "column sums: a chunk left out" kernels/gemm.c 'for (int64_t k = 1; k < chunks; k++)' 'for (int64_t k = 2; k < chunks; k++)'
 mutant "fused loss: factor 2 dropped" $b '(real)(2 * b->scale /' '(real)(b->scale /'
 mutant "fused loss: sign of the target" $b 'normalised(g, ops, c)) - g->target[c];' \
   'normalised(g, ops, c)) + g->target[c];'
-mutant "column sums: the loss beside them dropped" $b 'return loss ? MN_CPU(mn_reduce)(device, loss) : MN_OK;' 'return MN_OK;'
+mutant "column sums: the loss beside them dropped" kernels/gemm.c 'return loss ? MN_CPU(mn_reduce)(device, loss) : MN_OK;' 'return MN_OK;'
 mutant "flag: not raised" $b 'if (bad) mn_raise(device);' ''
 
 l=kernels/loss.c
 mutant "mse: sign of the target" $l '+= (a[k] - t[k]) * (a[k] - t[k])' '+= (a[k] + t[k]) * (a[k] + t[k])'
 mutant "mse gradient: sign of the target" $l 'factor * (a[i] - t[i])' 'factor * (a[i] + t[i])'
 mutant "mse gradient: factor 2 dropped" $l '(real)(2 * scale / ((double)rows' '(real)(scale / ((double)rows'
-mutant "mse gradient: overwrites" $l '(add ? ((real *)dy)[i] : 0) + factor' 'factor'
 mutant "cross-entropy: sign of the label" $l '(a[largest] - at_label)' '(a[largest] + at_label)'
 mutant "cross-entropy: maximum not taken off" $l 'sum += (real)exp(y[k] - y[*largest]);' 'sum += (real)exp(y[k]);'
 mutant "cross-entropy: last of equal ones" $l 'if (y[k] > y[*largest])' 'if (y[k] >= y[*largest])'
@@ -245,7 +244,7 @@ mutant "sgd: ties of copies to even" $u 'mn_to_plane_of(update->w, (float)w[i], 
 mutant "sgd: plane without its factor" $u 'update->w->scale ? update->w->scale->factor : 1;' '1;'
 mutant "sgd: sums of gradients stay" $u 'if (update->clears) memset(gradient' 'if (0) memset(gradient'
 mutant "sgd: every gradient cleared" $u 'if (update->clears) memset(gradient' 'if (gradient) memset(gradient'
-mutant "sgd: sums are not said to be such" engine/tensor.c 'clears = how == MN_ADD' 'clears = 0'
+mutant "sgd: sums are not said to be such" engine/tensor.c 'clears = mn_is_sum(how)' 'clears = 0'
 mutant "sgd: updates in spite of the flag" $u 'if (*device->nonfinite) return;' ''
 mutant "adamw: decay in the gradient" $u 'return a->shrink * w -' 'return w -'
 mutant "adamw: mean of gradients dropped" $u 'a->beta1 * *m + a->rest1 * gradient' 'gradient'
@@ -283,9 +282,9 @@ mutant "rescale: sign of the slope" $m 'fabs(b->slope)' 'b->slope'
 mutant "rescale: beta forgotten" $m '* gamma + beta);' '* gamma);'
 mutant "rescale: a bound that is one channel wide" $m 'sqrt(width - 1)' 'sqrt(width)'
 mutant "gemm: factors stay in the product" kernels/gemm.c '1 / ((real)a->scale->factor * (real)b->scale->factor)' '1'
-mutant "gemm: adds in spite of the flag" kernels/gemm.c 'if (epilogue->kind == MN_ADD) {
-    if (*device->nonfinite) return MN_OK;' 'if (epilogue->kind == MN_ADD) {'
-mutant "epilogue: adds in spite of the flag" $b 'case MN_ADD:
+mutant "gemm: adds in spite of the flag" kernels/gemm.c 'if (mn_is_sum(epilogue->kind)) {
+    if (*device->nonfinite) return MN_OK;' 'if (mn_is_sum(epilogue->kind)) {'
+mutant "epilogue: adds in spite of the flag" kernels/gemm.c 'case MN_ADD:
     if (*device->nonfinite) return MN_OK;' 'case MN_ADD:'
 mutant "dz: its largest not noted" $b 'note_largest(device, b.dz->scale, largest);' '(void)0;'
 mutant "y: under no factor" $b 'o->scale ? o->scale->factor : 1, o->scale' '1, o->scale'

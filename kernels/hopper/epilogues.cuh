@@ -97,10 +97,18 @@ mn_hopper_launcher *mn_hopper<Kind>::plan(const struct mn_device *device, const 
   if (!mn_aligned(16, epilogue->into) ||
       (Kind != MN_PLANES_FP16X2 && !mn_tiles_fill<mn_plain_tile<Kind>>(device, p)))
     return NULL;
-  return epilogue->kind == MN_ADD              ? ::store<true, Kind>
-         : epilogue->kind == MN_REDUCE_SCATTER ? mn_hopper_reduce_scatter
-         : epilogue->kind == MN_STORE          ? store
-                                               : mn_hopper_reduce_scatter_rows;
+  switch (epilogue->kind) {
+  case MN_STORE:
+    return store;
+  case MN_ADD:
+    return ::store<true, Kind>;
+  case MN_REDUCE_SCATTER:
+    return mn_hopper_reduce_scatter;
+  case MN_REDUCE_SCATTER_ROWS:
+    return mn_hopper_reduce_scatter_rows;
+  default:
+    return NULL;
+  }
 }
 
 #endif

@@ -28,7 +28,7 @@ typedef mn_status mn_hopper_launcher(struct mn_device *device, const struct mn_h
  * to the library, so for what stores and for MN_UPDATE any number of tiles will do. A block epilogue must
  * have all of its operations, groups of 8, 16, 32, 64, 128 or 256 channels (at most as many as the tile has
  * columns), and, in a loss or a backward, dz in planes only. An update must come from a MN_TN product. What
- * stores uses epilogue->into: MN_STORE, MN_ADD, MN_REDUCE_SCATTER and MN_REDUCE_SCATTER_ROWS. */
+ * stores or adds uses epilogue->into, and so do MN_REDUCE_SCATTER and MN_REDUCE_SCATTER_ROWS. */
 mn_hopper_launcher *mn_hopper_plan(const struct mn_device *device, const struct mn_hopper_product *p,
                                    const struct mn_epilogue *epilogue);
 

@@ -34,7 +34,7 @@ static mn_status multiply_columns(struct mn_device *device, const struct mn_hopp
 
 mn_status mn_hopper_store_and_apply(struct mn_device *device, const struct mn_hopper_product *p,
                                     const struct mn_epilogue *epilogue) {
-  MN_REQUIRE(epilogue->into && mn_aligned(16, epilogue->into));
+  MN_REQUIRE(epilogue->into && !mn_is_sum(epilogue->kind) && mn_aligned(16, epilogue->into));
   const struct mn_epilogue store = {MN_STORE, epilogue->into};
   MN_TRY(mn_hopper_store(device, p, &store));
   return mn_cuda_epilogue<float>::run(device, epilogue->into, p->rows, p->cols, epilogue);
