@@ -176,7 +176,7 @@ static void count_uses(struct mn_tape *tape) {
 }
 
 /* Gives each consumer the sink of the tensor it reads. If a tensor has several consumers, the first in the
- * order of the backward stores, the others add; but all use the tensor's own sink if that adds. */
+ * order of the backward stores and the others add; if the tensor's own sink adds, all of them use that. */
 static void give_sinks(struct mn_tape *tape) {
   if (tape->last->output) tape->last->output->stored = 1;
   for (struct mn_node *node = tape->last; node; node = node->previous)

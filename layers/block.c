@@ -174,16 +174,19 @@ static mn_status take_planes(struct mn_tape *tape, struct saved *saved, const st
   return MN_OK;
 }
 
-/* Chooses the destination of dz, once the buffers are allocated: the planes, if the GEMMs read planes; a real
- * dz overwrites dy, or, if a loss is fused and dy is never stored, the product. */
+/* Chooses the destination of dz, once the buffers are allocated. With a GEMM: in the form that it reads; a
+ * real dz overwrites dy, or, if a loss is fused and dy is never stored, the product. Without a GEMM dz is the
+ * input's gradient; a sink that stores gets it without a copy. */
 static mn_status bind(struct mn_tape *tape, struct mn_node *node) {
   struct saved *saved = node->saved;
   struct mn_block *b = &saved->block;
   if (!node->inputs[WEIGHT]) b->z = node->inputs[X]->value.real;
   if (!tape->training) return MN_OK;
+  const struct mn_epilogue *sink = node->sinks[X];
   saved->real = node->output ? node->output->gradient : saved->forward.into;
   if (node->inputs[WEIGHT] && node->inputs[WEIGHT]->value.planes[0])
     return take_planes(tape, saved, node->inputs[WEIGHT]);
+  if (!node->inputs[WEIGHT] && sink && sink->kind == MN_STORE) saved->real = sink->into;
   saved->dz.real = saved->real;
   return MN_OK;
 }

@@ -68,8 +68,8 @@ struct mn_checkpoint {
   int checksums;
   int tensor_count;
   /* [tensor_count], owned. In the order of PyTorch's state_dict: of each block fc.weight, fc.bias, gn.weight,
-   * gn.bias, then head.weight, head.bias; all of one real. mn_checkpoint_lay_out gives name and shape of each.
-   */
+   * gn.bias, then head.weight, head.bias; all of one real. mn_checkpoint_lay_out gives name and shape of
+   * each. */
   struct mn_checkpoint_tensor *tensors;
   /* The numbers that standardise rows (mn_model_standardize): mean and scale [inputs], float64, owned; NULL
    * if rows are taken as they are. */
@@ -86,8 +86,8 @@ struct mn_checkpoint {
   struct mn_text history[MN_CHECKPOINT_HISTORY];
 };
 
-/* Takes memory for the tensors of a model of the checkpoint's sizes (model), and sets the name, rank, rows and
- * cols of each and of `input`. MN_NO_MEMORY. */
+/* Takes memory for the tensors of a model of the checkpoint's sizes (model), and sets the name, rank, rows
+ * and cols of each and of `input`. MN_NO_MEMORY. */
 mn_status mn_checkpoint_lay_out(struct mn_checkpoint *checkpoint);
 
 /* Writes `checkpoint`, whose tensors mn_checkpoint_lay_out made, to `path`: new file in the same

@@ -6,7 +6,7 @@
 
 #include "kernels/text.h"
 
-/* Whether a line starts with a number. Its first field may be empty, as pandas writes the name of an index. */
+/* Whether a line starts with a number. Its first field may be empty, as pandas names an index. */
 static int starts_with_number(const char *line) {
   char *end;
   line += strspn(line, " ,;\t");
