@@ -587,7 +587,7 @@ mutant "doubts: of a checkpoint" train/command/verify.c 'file->doubts = !verdict
 mutant "doubts: more classes than rows pass" train/command/session.c 's->train->outputs > s->train->rows' '0'
 mutant "files: too few to try a file out" data/hdf5.c '  close(STDERR_FILENO);' ''
 o=train/command/owned.c
-mutant "owned: a checkpoint names any file" $o 'if (none || strncmp(file, real, strlen(real)) == 0)' 'if (1)'
+mutant "owned: a checkpoint names any file" $o 'if (!*file || strncmp(file, real, strlen(real)) == 0)' 'if (1)'
 mutant "owned: a copy is the same run" $o 's->fork = 1;' 'return MN_OK;'
 mutant "owned: an identity may be anything" $o '*was.id && (!is_id(was.id)' '0 && (!is_id(was.id)'
 mutant "owned: a run without its rows" $o 'hash = add(add_options(hash, texts, count), sample);' 'hash = add_options(hash, texts, count);'

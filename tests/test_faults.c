@@ -199,7 +199,7 @@ static void a_file_is_one_thing(void **state) {
       {LABELS "--log good.h5", 64, "--log|--data good.h5", {0}},
       {LABELS "--log ./good.h5", 64, "./good.h5", {0}},
       {LABELS "--log folder/../good.h5", 64, "folder/../good.h5", {0}},
-      {LABELS "--log hard.h5", 64, "hard.h5", {0}},
+      {LABELS "--log hard.h5", 73, "hard.h5", {0}},
       {LABELS "--log soft.h5", 64, "soft.h5", {0}},
       {LABELS "--log new.h5 --checkpoint ./new.h5", 64, "new.h5|--log|--checkpoint", {0}},
       {LABELS "--log dangling.h5 --checkpoint nowhere.h5", 64, "dangling.h5|nowhere.h5", {0}},

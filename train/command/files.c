@@ -5,53 +5,32 @@
 #include <limits.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 #include "train/checkpoint/atomic_file.h"
 
-/* Whether two paths lead to one file, links followed. Files that do not exist are the same if they would be
- * created in one folder under one name. */
-static mn_status compare(const char *a, const char *b, int *same) {
-  const char *const paths[] = {a, b};
-  char real[2][PATH_MAX];
-  struct stat at[2];
-  int there = 0;
-  for (int i = 0; i < 2; i++) {
-    if (stat(paths[i], &at[i]) == 0)
-      there++;
-    else if (errno == EIO || errno == ENOMEM)
-      return mn_atomic_file_fail("look at", paths[i], errno);
-  }
-  *same = there == 2 ? at[0].st_dev == at[1].st_dev && at[0].st_ino == at[1].st_ino
-                     : there == 0 && mn_owned_real(real[0], a) == 0 && mn_owned_real(real[1], b) == 0 &&
-                           strcmp(real[0], real[1]) == 0;
-  return MN_OK;
+struct file {
+  const char *option, *path;
+};
+
+/* Whether a save to `checkpoint` may write `path`; both are without links. */
+static int is_written(const char *path, const char *checkpoint) {
+  const char *base = strrchr(checkpoint, '/') + 1, *lock = checkpoint + strlen(checkpoint);
+  const size_t folder = (size_t)(base - checkpoint), whole = (size_t)(lock - checkpoint);
+  if (strncmp(path, checkpoint, whole) == 0 && (path[whole] == 0 || strcmp(path + whole, ".lock") == 0))
+    return 1;
+  return strncmp(path, checkpoint, folder) == 0 && mn_atomic_file_follows(path + folder, base);
 }
 
-/* The file `path` of option `name`, to be written, against every other file of the command. */
-static mn_status check_distinct(const struct mn_options *o, const char *name, const char *path) {
-  const struct {
-    const char *name, *path;
-  } others[] = {{"data", o->data},
-                {"init", o->init},
-                {"checkpoint", o->checkpoint},
-                {"log", o->log},
-                {"plot", o->plot}};
-  for (int i = 0, same; path && i < (int)(sizeof others / sizeof *others); i++) {
-    if (!others[i].path || strcmp(others[i].name, name) == 0) continue;
-    MN_TRY(compare(path, others[i].path, &same));
-    if (same)
-      return mn_fail(MN_USAGE, "%s of --%s is the same file as --%s %s; name another", path, name,
-                     others[i].name, others[i].path);
-  }
-  for (int i = 0, same; path && o->command == MN_COMMAND_PLOT && i < o->file_count; i++) {
-    MN_TRY(compare(path, o->files[i], &same));
-    if (same)
-      return mn_fail(MN_USAGE, "%s of --%s is the same file as the log %s; name another", path, name,
-                     o->files[i]);
-  }
-  return MN_OK;
+/* Refuses two options that name one file or, of a `checkpoint`, one of its names. */
+static mn_status check_distinct(const struct file *a, const struct file *b, int checkpoint) {
+  char real[2][PATH_MAX];
+  if (!a->path || !b->path) return MN_OK;
+  MN_TRY(mn_owned_real(real[0], a->path));
+  MN_TRY(mn_owned_real(real[1], b->path));
+  if (!*real[1] || !(checkpoint ? is_written(real[0], real[1]) : strcmp(real[0], real[1]) == 0)) return MN_OK;
+  return mn_fail(MN_USAGE, "%s %s is %s %s %s; name another", a->option, a->path,
+                 checkpoint ? "a file of" : "the same file as", b->option, b->path);
 }
 
 /* Whether a file can be written is tried out by creating one beside it. One that exists already is refused
@@ -77,21 +56,15 @@ static mn_status check_log(const char *path, int resume) {
 }
 
 mn_status mn_files_check(const struct mn_options *o) {
-  int trains = o->command == MN_COMMAND_TRAIN;
-  MN_TRY(check_distinct(o, "out", o->out));
-  MN_TRY(check_distinct(o, "log", o->log));
-  MN_TRY(check_distinct(o, "plot", o->plot));
-  char path[MN_ATOMIC_FILE_PATH];
-  if (trains && o->checkpoint && snprintf(path, sizeof path, "%s.lock", o->checkpoint) < (int)sizeof path)
-    MN_TRY(check_distinct(o, "checkpoint", path));
-  for (int number = 0; trains && o->checkpoint && number < o->keep; number++) {
-    if (mn_atomic_file_number(path, sizeof path, o->checkpoint, number) == 0)
-      MN_TRY(check_distinct(o, "checkpoint", path));
+  enum { WRITTEN = 3, OTHERS = 5 };
+  const struct file files[] = {{"--out", o->out},   {"--log", o->log},   {"--plot", o->plot},
+                               {"--data", o->data}, {"--init", o->init}, {"--checkpoint", o->checkpoint}};
+  for (int i = 0; i < OTHERS; i++) {
+    for (int k = i + 1; i < WRITTEN && k < OTHERS; k++) MN_TRY(check_distinct(&files[i], &files[k], 0));
+    if (i < WRITTEN || o->command == MN_COMMAND_TRAIN) MN_TRY(check_distinct(&files[i], &files[OTHERS], 1));
   }
-  if (o->best) {
-    MN_TRY(mn_checkpoint_best(path, o->checkpoint));
-    MN_TRY(check_distinct(o, "best", path));
-  }
+  for (int i = 0; o->command == MN_COMMAND_PLOT && i < o->file_count; i++)
+    MN_TRY(check_distinct(&files[0], &(struct file){"the log", o->files[i]}, 0));
   MN_TRY(check_output("out", o->out, o->force, "--force replaces it"));
   MN_TRY(check_output("plot", o->plot, o->force || o->resume, "--force replaces it"));
   MN_TRY(check_log(o->log, o->resume));

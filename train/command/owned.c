@@ -1,6 +1,7 @@
 /* Names, paths and identity of a run. */
 #include "train/command/session.h"
 
+#include <errno.h>
 #include <inttypes.h>
 #include <limits.h>
 #include <stdio.h>
@@ -140,10 +141,12 @@ static int find_in_folder(char out[PATH_MAX], const char *path) {
   return snprintf(out + length, PATH_MAX - length, "%s", base) < (int)(PATH_MAX - length) ? 0 : -1;
 }
 
-int mn_owned_real(char out[PATH_MAX], const char *path) {
+mn_status mn_owned_real(char out[PATH_MAX], const char *path) {
   char file[MN_ATOMIC_FILE_PATH];
-  if (realpath(path, out)) return 0;
-  return mn_atomic_file_resolve(file, path) == MN_OK ? find_in_folder(out, file) : -1;
+  if (realpath(path, out)) return MN_OK;
+  if (mn_atomic_file_resolve(file, path) == MN_OK && find_in_folder(out, file) == 0) return MN_OK;
+  *out = 0;
+  return errno == EIO || errno == ENOMEM ? mn_atomic_file_fail("look at", path, errno) : MN_OK;
 }
 
 /* The folder of the checkpoint, with a slash at its end: as it is named ("" for the current one), and without
@@ -162,8 +165,9 @@ mn_status mn_owned_find(const struct mn_session *s, const char *option, const ch
   char folder[MN_ATOMIC_FILE_PATH], real[PATH_MAX], file[PATH_MAX];
   MN_TRY(find_folder(s, folder, real));
   const int length = snprintf(out, MN_CHECKPOINT_PATH, "%s%s", *text == '/' ? "" : folder, text);
-  const int none = length >= MN_CHECKPOINT_PATH || mn_owned_real(file, out) != 0;
-  if (none || strncmp(file, real, strlen(real)) == 0)
+  if (length >= MN_CHECKPOINT_PATH) return MN_OK;
+  MN_TRY(mn_owned_real(file, out));
+  if (!*file || strncmp(file, real, strlen(real)) == 0)
     return MN_OK; /* a file that cannot exist cannot be opened either */
   return mn_fail(
       MN_USAGE,

@@ -73,8 +73,7 @@ void mn_session_describe(const struct mn_session *session);
 
 /* Checks the files of a command before one is opened for writing. Refuses
  *
- *   a file to be written that is also read, or written under another option: the same inode or, if it does
- *   not exist, the same name in the same folder, links followed (MN_USAGE);
+ *   a file to be written that is also read, or written under another option, links followed (MN_USAGE);
  *   an existing --log without --resume, and an existing --out, or --plot without --resume, without --force; a
  *   folder in which a file cannot be created (MN_NO_CREATE, MN_IO);
  *   --plot without gnuplot in PATH (MN_LIBRARY).
@@ -112,8 +111,9 @@ mn_status mn_owned_check(const struct mn_session *session);
  * Errors: from reading --init. */
 mn_status mn_owned_identify(struct mn_session *session);
 
-/* The absolute path of a file that need not exist, links followed; 0, or −1. */
-int mn_owned_real(char out[PATH_MAX], const char *path);
+/* The absolute path of a file that need not exist, links followed; "" if its folder is not there. MN_IO,
+ * MN_NO_MEMORY: unknown. */
+mn_status mn_owned_real(char out[PATH_MAX], const char *path);
 
 /* *out: the path of the file that the checkpoint names as --`option` `text`. MN_USAGE: it is outside the
  * checkpoint's folder. */
