@@ -122,9 +122,9 @@ command_ends 64 "--ranks '2y': 4x2" -n 2 "${as_host[@]}" "$minnow" train "${opti
 command_ends 64 "--ranks 3x1 is 3 ranks, but 2 were started" -n 2 "${as_host[@]}" "$minnow" train "${options[@]}" --ranks 3x1
 command_ends 64 "a batch of 127 rows cannot be divided among 2 replicas" -n 2 "${as_host[@]}" "$minnow" train "${options[@]}" \
   --ranks 1x2 --batch 127
-command_ends 64 "--lr is 0.1 for rank 1, but 0.05 for rank 0" -n 1 "${as_host[@]}" "$minnow" train "${options[@]}" : \
+command_ends 64 "--lr is '0.1' for rank 1, but '0.05' for rank 0" -n 1 "${as_host[@]}" "$minnow" train "${options[@]}" : \
   -n 1 "${as_host[@]}" "$minnow" train "${options[@]}" --lr 0.1
-command_ends 64 "--rank-timeout is 9 for rank 1, but 30 for rank 0" -n 1 "${as_host[@]}" "$minnow" train "${options[@]}" : \
+command_ends 64 "--rank-timeout is '9' for rank 1, but '30' for rank 0" -n 1 "${as_host[@]}" "$minnow" train "${options[@]}" : \
   -n 1 "${as_host[@]}" "$minnow" train "${options[@]}" --rank-timeout 9
 # Of two hosts' data under one path, one label of the 1437 is another.
 mkdir here there

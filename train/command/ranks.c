@@ -44,37 +44,21 @@ mn_status mn_ranks_meet(struct mn_session *s) {
   return MN_OK;
 }
 
-struct texts {
-  int count;
-  struct mn_text of[MN_CHECKPOINT_OPTIONS + 2];
-};
-
-/* Lists the options that make the run, --ranks and --rank-timeout. */
-static void list_options(struct texts *out, const struct mn_options *o) {
-  out->count = mn_options_config(o, out->of, MN_CHECKPOINT_OPTIONS);
-  struct mn_text *ranks = &out->of[out->count++], *timeout = &out->of[out->count++];
-  *ranks = *timeout = (struct mn_text){.name = "ranks"};
-  snprintf(ranks->value, sizeof ranks->value, "%s", o->ranks);
-  snprintf(timeout->name, sizeof timeout->name, "rank-timeout");
-  snprintf(timeout->value, sizeof timeout->value, "%ld", (long)o->rank_timeout);
-}
-
 mn_status mn_ranks_compare_options(const struct mn_session *s) {
-  struct texts *both = calloc(2, sizeof *both); /* rank 0's, and this rank's */
-  MN_REQUIRE(both);                             /* a rank that failed alone would leave the others waiting */
-  for (int i = 0; i < 2; i++) list_options(&both[i], &s->options);
-  mn_status status = mn_ranks_broadcast(s->ranks, &both[0], sizeof *both);
-  for (int side = 0; side < 2 && status == MN_OK; side++)
-    for (int i = 0; i < both[side].count && status == MN_OK; i++) {
-      const char *name = both[side].of[i].name, *none = "not given";
-      const char *there = mn_text_find(both[0].of, both[0].count, name);
-      const char *here = mn_text_find(both[1].of, both[1].count, name);
-      if (!there || !here || strcmp(there, here) != 0)
-        status = mn_fail(MN_USAGE, "--%s is %s for rank %d, but %s for rank 0; give all the same", name,
-                         here ? here : none, s->ranks->all.rank, there ? there : none);
-    }
-  free(both);
-  return status;
+  const struct mn_options *o = &s->options;
+  struct mn_text mine[MN_CHECKPOINT_OPTIONS + 2] = {0}, first[MN_CHECKPOINT_OPTIONS + 2];
+  const int count = mn_options_config(o, mine, MN_CHECKPOINT_OPTIONS); /* the same names on every rank */
+  strcpy(mine[count].name, "ranks");
+  snprintf(mine[count].value, sizeof mine->value, "%s", o->ranks);
+  strcpy(mine[count + 1].name, "rank-timeout");
+  snprintf(mine[count + 1].value, sizeof mine->value, "%ld", (long)o->rank_timeout);
+  memcpy(first, mine, sizeof first);
+  MN_TRY(mn_ranks_broadcast(s->ranks, first, sizeof first));
+  for (int i = 0; i < count + 2; i++)
+    if (strcmp(mine[i].value, first[i].value) != 0)
+      return mn_fail(MN_USAGE, "--%s is '%s' for rank %d, but '%s' for rank 0; give all the same",
+                     mine[i].name, mine[i].value, s->ranks->all.rank, first[i].value);
+  return MN_OK;
 }
 
 mn_status mn_ranks_compare_rows(const struct mn_session *s) {
