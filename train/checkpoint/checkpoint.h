@@ -217,13 +217,6 @@ MN_API mn_status mn_snapshot_load_weights(const char *path, struct mn_model *mod
 /* Adds the weights that this would load to *hash. Errors as above. */
 mn_status mn_snapshot_hash_weights(uint64_t *hash, const char *path, const struct mn_model *model);
 
-/* Calls the function `tell` with `to` for each item of `here`'s fingerprint that `from` has otherwise or
- * lacks: name, value then ("unknown" if it lacks one) and value now. If one differs, the last bits of results
- * may. */
-MN_API void mn_snapshot_compare(const struct mn_checkpoint *from, const struct mn_device *here,
-                                void (*tell)(void *to, const char *name, const char *then, const char *now),
-                                void *to);
-
 /* Opens the model in a file of mn_model_save, or in a checkpoint, on `device`, with MN_PLAN_BLOCK. `*out` is
  * the caller's, for mn_model_close; it borrows `device`. Errors: as mn_checkpoint_load and mn_model_open. A
  * file of weights alone has no configuration: mn_snapshot_load_weights. */

@@ -8,18 +8,6 @@
 #include "data/dataset.h"
 #include "train/checkpoint/layout.h"
 
-void mn_snapshot_compare(const struct mn_checkpoint *from, const struct mn_device *here,
-                         void (*tell)(void *to, const char *name, const char *then, const char *now),
-                         void *to) {
-  struct mn_text now[MN_CHECKPOINT_FINGERPRINT];
-  int count = mn_describe_fingerprint(here, now);
-  for (int i = 0; i < count; i++) {
-    const char *then = mn_text_find(from->fingerprint, from->fingerprint_count, now[i].name);
-    if (!then || strcmp(then, now[i].value) != 0)
-      tell(to, now[i].name, then ? then : "unknown", now[i].value);
-  }
-}
-
 /* Copies one saved array, or this rank's shard of it, to the device, in the device's reals: to `kept`, or,
  * NULL, to the parameter's value. */
 static mn_status upload(struct mn_device *device, struct mn_tensor *parameter, void *kept,

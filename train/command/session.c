@@ -362,13 +362,19 @@ void mn_session_close(struct mn_session *s) {
   mn_ranks_close(s->ranks);
 }
 
-static void warn_of_difference(void *to, const char *name, const char *then, const char *now) {
-  const struct mn_session *s = to;
-  mn_escape_print(
-      stderr,
-      "minnow: warning: %s was written with %s '%s', and this is '%s'; the last bits may come out "
-      "otherwise\n",
-      s->from_path, name, then, now);
+static void warn_of_differences(const struct mn_session *s) {
+  const struct mn_checkpoint *from = s->from;
+  struct mn_text now[MN_CHECKPOINT_FINGERPRINT];
+  const int count = mn_describe_fingerprint(s->device, now);
+  for (int i = 0; i < count; i++) {
+    const char *then = mn_text_find(from->fingerprint, from->fingerprint_count, now[i].name);
+    if (then && strcmp(then, now[i].value) == 0) continue;
+    mn_escape_print(
+        stderr,
+        "minnow: warning: %s was written with %s '%s', and this is '%s'; the last bits may come out "
+        "otherwise\n",
+        s->from_path, now[i].name, then ? then : "unknown", now[i].value);
+  }
 }
 
 /* Announces how the model of --init differs from this one. Only a checkpoint has a /config to compare with;
@@ -413,7 +419,7 @@ void mn_session_describe(const struct mn_session *s) {
   if (s->from) {
     mn_announce(o, "resuming from %s, step %ld", s->from_path, (long)s->from->progress.step);
     mn_resume_describe(s);
-    mn_snapshot_compare(s->from, s->device, warn_of_difference, (void *)s);
+    warn_of_differences(s);
   }
   if (o->init) describe_init(s);
   mn_announce_columns(&s->columns, s->model->mean != NULL, o);
