@@ -37,14 +37,9 @@ mn_status mn_atomic_file_fail(const char *doing, const char *path, int error) {
   return mn_fail(MN_IO, "cannot %s %s: %s: %s", doing, path, strerror(error), remedy);
 }
 
-static const char *base_name(const char *path) {
-  const char *slash = strrchr(path, '/');
-  return slash ? slash + 1 : path;
-}
-
 /* The folder of `path`, or ".". */
 static void folder_name(char *out, size_t size, const char *path) {
-  size_t length = (size_t)(base_name(path) - path);
+  size_t length = (size_t)(basename(path) - path);
   if (length == 0)
     snprintf(out, size, ".");
   else
@@ -53,7 +48,7 @@ static void folder_name(char *out, size_t size, const char *path) {
 
 /* The start of `path`'s ending (".h5"), or its end. A leading dot starts no ending. */
 static const char *ending(const char *path) {
-  const char *base = base_name(path), *dot = strrchr(base, '.');
+  const char *base = basename(path), *dot = strrchr(base, '.');
   return dot && dot != base ? dot : path + strlen(path);
 }
 
@@ -83,7 +78,7 @@ int mn_atomic_file_next(char name[MN_ATOMIC_FILE_PATH], const char *path, int nu
 
 mn_status mn_atomic_file_resolve(char out[MN_ATOMIC_FILE_PATH], const char *path) {
   size_t length = strlen(path);
-  if (length == 0 || *base_name(path) == 0)
+  if (length == 0 || *basename(path) == 0)
     return mn_fail(MN_NO_CREATE, "cannot save \"%s\": it names no file", path);
   for (int links = 0; length + sizeof suffix + SUFFIX_DIGITS <= MN_ATOMIC_FILE_PATH; links++) {
     char target[MN_ATOMIC_FILE_PATH];
@@ -94,7 +89,7 @@ mn_status mn_atomic_file_resolve(char out[MN_ATOMIC_FILE_PATH], const char *path
     if (links == MOST_LINKS)
       return mn_fail(MN_NO_CREATE, "cannot save %s: symbolic links in a circle: name a file", path);
     target[size] = 0;
-    size_t folder = target[0] == '/' ? 0 : (size_t)(base_name(out) - out);
+    size_t folder = target[0] == '/' ? 0 : (size_t)(basename(out) - out);
     length = folder + (size_t)size;
     if (length < MN_ATOMIC_FILE_PATH) memcpy(out + folder, target, (size_t)size + 1);
     path = out;
@@ -143,7 +138,7 @@ static void look(void *to, const char *entry) {
 }
 
 mn_status mn_atomic_file_any(char found[MN_ATOMIC_FILE_PATH], const char *path) {
-  struct search search = {.base = base_name(path), .first = found};
+  struct search search = {.base = basename(path), .first = found};
   found[0] = 0;
   return list_folder(path, look, &search);
 }
@@ -181,7 +176,7 @@ static int is_stale(const char *path) {
 static void remove_stale(void *to, const char *entry) {
   const struct mn_atomic_file *file = to;
   char path[2 * MN_ATOMIC_FILE_PATH];
-  if (!is_temporary(entry, base_name(file->path))) return;
+  if (!is_temporary(entry, basename(file->path))) return;
   snprintf(path, sizeof path, "%s/%s", file->folder, entry);
   if (is_stale(path)) unlink(path);
 }

@@ -28,9 +28,8 @@ static void append(char *text, size_t size, const char *format, const char *word
 
 /* Whether a file belongs to a run of that very name: y.2.h5 may be a run's own path, not a number of y.h5. */
 static int is_its_own(struct mn_checkpoint **c, const char *used) {
-  const char *base = strrchr(used, '/') ? strrchr(used, '/') + 1 : used;
   const char *name = mn_text_find((*c)->options, (*c)->option_count, MN_RUN_NAME);
-  if (!name || strcmp(name, base) != 0) return 0;
+  if (!name || strcmp(name, basename(used)) != 0) return 0;
   mn_checkpoint_free(*c);
   *c = NULL;
   return 1;

@@ -15,7 +15,7 @@ struct file {
 
 /* Whether a save to `checkpoint` may write `path`; both are without links. */
 static int is_written(const char *path, const char *checkpoint) {
-  const char *base = strrchr(checkpoint, '/') + 1, *lock = checkpoint + strlen(checkpoint);
+  const char *base = basename(checkpoint), *lock = checkpoint + strlen(checkpoint);
   const size_t folder = (size_t)(base - checkpoint), whole = (size_t)(lock - checkpoint);
   if (strncmp(path, checkpoint, whole) == 0 && (path[whole] == 0 || strcmp(path + whole, ".lock") == 0))
     return 1;

@@ -27,8 +27,7 @@ static mn_status ask(struct disk *out, const struct mn_session *s) {
     out->checkpoint += (double)mn_tensor_count(s->model->parameters[i]);
   out->checkpoint *= (double)s->device->real * arrays;
   MN_TRY(mn_atomic_file_resolve(path, s->options.checkpoint));
-  char *slash = strrchr(path, '/');
-  strcpy(slash ? slash + 1 : path, "."); /* the folder; a name has at least this one letter */
+  strcpy(basename(path), "."); /* the folder; a name has at least this one letter */
   if (access(path, W_OK) != 0)
     return mn_fail(MN_NO_CREATE, "cannot save %s: %s: name a folder that can be written",
                    s->options.checkpoint, strerror(errno));

@@ -15,11 +15,6 @@
 #include "train/command/announce.h"
 #include "train/command/options_table.h"
 
-static const char *base_of(const char *path) {
-  const char *slash = strrchr(path, '/');
-  return slash ? slash + 1 : path;
-}
-
 /* ---- identity ---- */
 
 /* With the zero at its end, so that two words are not one long one. */
@@ -42,7 +37,7 @@ static mn_status set_name(struct mn_session *s) {
   char path[MN_ATOMIC_FILE_PATH];
   if (!s->options.checkpoint) return MN_OK;
   MN_TRY(mn_atomic_file_resolve(path, s->options.checkpoint));
-  snprintf(s->run.name, sizeof s->run.name, "%.255s", base_of(path));
+  snprintf(s->run.name, sizeof s->run.name, "%.255s", basename(path));
   return MN_OK;
 }
 
@@ -82,7 +77,7 @@ static int is_id(const char *text) {
 
 /* A file that another run replaces as it goes on is not one to go on in. */
 static mn_status check_fork(const struct mn_session *s, const char *path, const char *was) {
-  if (!mn_atomic_file_follows(base_of(path), was)) return MN_OK;
+  if (!mn_atomic_file_follows(basename(path), was)) return MN_OK;
   return mn_fail(MN_NO_CREATE,
                  "--checkpoint %s is a file of the run %s, which replaces it as that goes on: copy it to "
                  "another name (cp %s try.h5), and resume the copy",
@@ -99,7 +94,7 @@ mn_status mn_owned_resume(struct mn_session *s) {
   if (*was.id && (!is_id(was.id) || !*was.name || strchr(was.name, '/')))
     return mn_fail(MN_BAD_DATA, "%s: its /config says no run of minnow's: take an older checkpoint or a copy",
                    s->from_path);
-  if (*was.id && strcmp(was.name, base_of(path)) == 0) return MN_OK;
+  if (*was.id && strcmp(was.name, basename(path)) == 0) return MN_OK;
   MN_TRY(check_fork(s, path, was.name));
   uint64_t hash = *was.id ? add(0, was.id) : add_options(0, from->options, from->option_count);
   s->fork = 1;
@@ -119,8 +114,8 @@ mn_status mn_owned_check(const struct mn_session *s) {
   if (!o->resume && *found)
     return mn_fail(MN_NO_CREATE,
                    "--checkpoint %s: %.*s%s exists; --resume goes on from it, or name another file%s",
-                   o->checkpoint, (int)(base_of(path) - path), path, found,
-                   strcmp(found, base_of(path)) == 0 ? "" : ", or move it away");
+                   o->checkpoint, (int)(basename(path) - path), path, found,
+                   strcmp(found, basename(path)) == 0 ? "" : ", or move it away");
   if (o->resume) MN_TRY(mn_checkpoint_check_files(path, 1, MN_ATOMIC_FILE_BEST + 1, &s->run, 0));
   if (o->dry_run) return MN_OK;
   MN_TRY(mn_atomic_file_create(&file, path));
@@ -133,7 +128,7 @@ mn_status mn_owned_check(const struct mn_session *s) {
 /* The path of a file that need not exist, with its folder's links resolved; 0, or −1. */
 static int find_in_folder(char out[PATH_MAX], const char *path) {
   char folder[MN_ATOMIC_FILE_PATH];
-  const char *base = base_of(path);
+  const char *base = basename(path);
   if (snprintf(folder, sizeof folder, "%.*s.", (int)(base - path), path) >= (int)sizeof folder) return -1;
   if (!realpath(folder, out)) return -1;
   size_t length = strlen(out);
@@ -156,7 +151,7 @@ static mn_status find_folder(const struct mn_session *s, char named[MN_ATOMIC_FI
   MN_TRY(mn_atomic_file_resolve(named, s->options.checkpoint));
   if (find_in_folder(real, named) != 0)
     return mn_fail(MN_NO_CREATE, "the folder of --checkpoint %s: %m; name another", s->options.checkpoint);
-  named[base_of(named) - named] = real[base_of(real) - real] = 0;
+  named[basename(named) - named] = real[basename(real) - real] = 0;
   return MN_OK;
 }
 
