@@ -186,7 +186,6 @@ static void columns_that_differ_are_told(void **state) {
   (void)state;
 #define LOUD "train --device cpu --hidden 8 --groups 2 --head 1 --batch 20 --lr 0.01 --steps 2 "
   const struct result *r = run_well(LOUD "--data raw.h5");
-  assert_non_null(strstr(r->err, "constant columns of x, which tell the model nothing: 3 (1 of 5)\n"));
   assert_non_null(strstr(r->err, "(column 0)"));
   assert_non_null(strstr(r->err, "(column 2), column 1 a mean of"));
   assert_non_null(strstr(r->err, "--standardize"));
@@ -194,7 +193,6 @@ static void columns_that_differ_are_told(void **state) {
   assert_non_null(
       strstr(r->out, "column 3            mean 7.3          deviation 0            smallest 7.3"));
   r = run_well(LOUD "--data raw.h5 --standardize");
-  assert_non_null(strstr(r->err, "constant"));
   assert_null(strstr(r->err, "--standardize"));
   r = run_well(LOUD "--data before.h5");
   assert_null(strstr(r->err, "--standardize"));

@@ -199,26 +199,11 @@ void mn_announce_training(const struct mn_trainer *t, const struct mn_options *o
               (long)rows->rows);
 }
 
-static void announce_constant(const struct mn_columns *c, const struct mn_options *options) {
-  enum { MOST = 8 };
-  char names[MOST * 24] = "";
-  int64_t count = 0;
-  for (int64_t i = 0; i < c->cols; i++) {
-    const size_t used = strlen(names);
-    if (c->deviation[i] > 0 || ++count > MOST) continue;
-    snprintf(names + used, sizeof names - used, "%s%lld", used ? ", " : "", (long long)i);
-  }
-  if (count > 0)
-    mn_announce(options, "note: constant columns of x, which tell the model nothing: %s%s (%lld of %lld)",
-                names, count > MOST ? " …" : "", (long long)count, (long long)c->cols);
-}
-
-void mn_announce_columns(const struct mn_columns *c, int standardized, const struct mn_options *options) {
+void mn_announce_columns(const struct mn_columns *c, const struct mn_options *options) {
   const double apart = 100, off = 10; /* of deviations; of a mean, in deviations */
   int64_t narrow, wide;
-  announce_constant(c, options);
   mn_columns_extremes(c, &narrow, &wide);
-  if (narrow < 0 || standardized) return;
+  if (narrow < 0) return;
   int64_t far = narrow;
   for (int64_t i = 0; i < c->cols; i++)
     if (fabs(c->mean[i]) * c->deviation[far] > fabs(c->mean[far]) * c->deviation[i] && c->deviation[i] > 0)

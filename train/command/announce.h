@@ -20,10 +20,8 @@ void mn_announce_model(const struct mn_model *model, const struct mn_options *op
 /* Prints layers, parameters, loss, optimizer, rate, schedule, steps and rows. */
 void mn_announce_training(const struct mn_trainer *trainer, const struct mn_options *options);
 
-/* Prints the constant columns of x. Unless x is `standardized`, warns of scales or means so far apart that
- * training may not learn from some columns. Columns that were not measured are skipped. */
-void mn_announce_columns(const struct mn_columns *columns, int standardized,
-                         const struct mn_options *options);
+/* Warns of scales or means of x so far apart that training may not learn from some columns. */
+void mn_announce_columns(const struct mn_columns *columns, const struct mn_options *options);
 
 /* Notes that a checkpoint loaded from `path` lacks checksums of its content. Silent if `quiet`. */
 void mn_announce_sums(const struct mn_checkpoint *checkpoint, const char *path, int quiet);

@@ -422,7 +422,7 @@ void mn_session_describe(const struct mn_session *s) {
     warn_of_differences(s);
   }
   if (o->init) describe_init(s);
-  mn_announce_columns(&s->columns, s->model->mean != NULL, o);
+  if (!s->model->mean) mn_announce_columns(&s->columns, o);
   if (!o->verbose) return;
   if (s->optimizer->stored)
     mn_announce(o, "plan: gradients are stored, then applied (%s)",
