@@ -60,13 +60,10 @@ mn_status mn_checkpoint_recognise(const char *path, int *ours);
 mn_status mn_checkpoint_check_files(const char *path, int least, int keep, const struct mn_run *ours,
                                     int how);
 
-/* mn_checkpoint_load; after an error *damaged is set if the file may be a damaged checkpoint of minnow's: 0
- * for a newer format, for any other kind of file, and for one that cannot be opened. */
-mn_status mn_checkpoint_read(struct mn_checkpoint **out, const char *path, int *damaged);
-
-/* Reads a checkpoint's sizes, constants and options: no tensors, no progress, no fingerprint. Free it with
- * mn_checkpoint_free. `how` is mn_hdf5_open's. Errors: mn_checkpoint_load's. */
-mn_status mn_checkpoint_read_config(struct mn_checkpoint **out, const char *path, int how);
+/* mn_checkpoint_load; if `brief`, of sizes, constants and options: no tensors, no progress, no fingerprint.
+ * `how` is mn_hdf5_open's. After an error *damaged, unless NULL, is set if the file may be a damaged checkpoint
+ * of minnow's: 0 for a newer format, for any other kind of file, and for one that cannot be opened. */
+mn_status mn_checkpoint_read(struct mn_checkpoint **out, const char *path, int *damaged, int brief, int how);
 
 /* Reads weights alone, and what rows are standardised by, from the files that mn_snapshot_load_weights takes.
  * The tensors of `weights` have their name, rank, rows, cols and real, and no value yet: tensors[i].value is

@@ -42,8 +42,8 @@ static mn_status read_one(struct mn_checkpoint **out, const char *name, int *dam
   MN_TRY(mn_atomic_file_exists(name, &there));
   *damaged = 1;
   if (!there) return mn_fail(MN_NO_INPUT, "%s is missing", name);
-  mn_status status = mn_checkpoint_read(out, name, damaged);
-  if (status == MN_BAD_DATA && *damaged) status = mn_checkpoint_read(out, name, damaged);
+  mn_status status = mn_checkpoint_read(out, name, damaged, 0, 0);
+  if (status == MN_BAD_DATA && *damaged) status = mn_checkpoint_read(out, name, damaged, 0, 0);
   if (status == MN_NO_MEMORY || status == MN_IO) *damaged = 0;
   return status;
 }
@@ -105,7 +105,7 @@ static int owns(const struct mn_run *ours, const char *id, const char *name) {
 static mn_status check_own(const char *path, const char *name, const struct mn_run *ours, int how) {
   struct mn_checkpoint *there;
   struct mn_run run;
-  mn_status status = mn_checkpoint_read_config(&there, name, how);
+  mn_status status = mn_checkpoint_read(&there, name, NULL, 1, how);
   if (status == MN_NO_MEMORY || status == MN_IO) return status;
   if (status == MN_OK) {
     mn_run_find(&run, there->options, there->option_count);

@@ -330,7 +330,7 @@ mn_status mn_snapshot_save(const char *path, int keep, const struct mn_model *mo
 static mn_status check_path(const char *path) {
   struct mn_checkpoint *there;
   if (access(path, F_OK) != 0) return MN_OK;
-  int alone = mn_checkpoint_read_config(&there, path, 0) == MN_OK && there->alone;
+  int alone = mn_checkpoint_read(&there, path, NULL, 1, 0) == MN_OK && there->alone;
   mn_checkpoint_free(there);
   if (alone) return MN_OK;
   return mn_fail(MN_NO_CREATE, "%s exists and holds more than a model, or something else: name another file",

@@ -385,7 +385,7 @@ static void describe_init(const struct mn_session *s) {
   struct mn_checkpoint *from;
   char text[400] = "", now[MN_TEXT_VALUE];
   mn_announce(o, "weights: from %s", o->init);
-  if (mn_checkpoint_read_config(&from, o->init, 0) != MN_OK) return;
+  if (mn_checkpoint_read(&from, o->init, NULL, 1, 0) != MN_OK) return;
   for (size_t i = 0; i < sizeof named / sizeof *named; i++) {
     const char *then = mn_text_find(from->options, from->option_count, named[i]);
     const size_t used = strlen(text);
