@@ -83,9 +83,10 @@ static const struct mn_checkpoint_tensor *find(const struct mn_checkpoint *check
   return NULL;
 }
 
-/* x and y: an array of one tensor in two checkpoints; NULL if that checkpoint lacks it. */
+/* Compares an array of one tensor in two checkpoints; a or b is NULL if that checkpoint lacks the tensor. */
 static void compare_array(struct diff *diff, const char *group, const struct mn_checkpoint_tensor *a,
-                          const struct mn_checkpoint_tensor *b, const void *x, const void *y) {
+                          const struct mn_checkpoint_tensor *b, int which) {
+  const void *x = a ? *mn_checkpoint_array(a, which) : NULL, *y = b ? *mn_checkpoint_array(b, which) : NULL;
   char name[128];
   snprintf(name, sizeof name, "%s/%s", group, a ? a->name : b->name);
   if (!x && !y) return;
@@ -97,23 +98,16 @@ static void compare_array(struct diff *diff, const char *group, const struct mn_
   if (distance.differing > 0) report_distance(diff, name, &distance);
 }
 
-static void compare_tensor(struct diff *diff, const struct mn_checkpoint_tensor *a,
-                           const struct mn_checkpoint_tensor *b, int which) {
-  compare_array(diff, mn_checkpoint_groups[which], a, b, a ? *mn_checkpoint_array(a, which) : NULL,
-                b ? *mn_checkpoint_array(b, which) : NULL);
-}
-
 static void compare_tensors(struct diff *diff, const struct mn_checkpoint *a, const struct mn_checkpoint *b) {
   mn_json_array_open(&diff->json, "tensors");
   for (int k = 0; k < MN_CHECKPOINT_ARRAYS; k++) {
     for (int i = 0; i < a->tensor_count; i++)
-      compare_tensor(diff, &a->tensors[i], find(b, a->tensors[i].name), k);
+      compare_array(diff, mn_checkpoint_groups[k], &a->tensors[i], find(b, a->tensors[i].name), k);
     for (int i = 0; i < b->tensor_count; i++)
-      if (!find(a, b->tensors[i].name)) compare_tensor(diff, NULL, &b->tensors[i], k);
+      if (!find(a, b->tensors[i].name)) compare_array(diff, mn_checkpoint_groups[k], NULL, &b->tensors[i], k);
   }
   for (int k = 0; k < MN_CHECKPOINT_INPUT; k++)
-    compare_array(diff, MN_CHECKPOINT_INPUTS, &a->input[k], &b->input[k], a->input[k].value,
-                  b->input[k].value);
+    compare_array(diff, MN_CHECKPOINT_INPUTS, &a->input[k], &b->input[k], MN_CHECKPOINT_VALUE);
   mn_json_close(&diff->json);
 }
 

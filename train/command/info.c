@@ -29,13 +29,6 @@ void mn_inspect_field(struct mn_json *json, const char *key, const void *value,
 
 /* A checkpoint. */
 
-static int64_t parameter_count(const struct mn_checkpoint *checkpoint) {
-  int64_t total = 0;
-  for (int i = 0; i < checkpoint->tensor_count; i++)
-    total += checkpoint->tensors[i].rows * checkpoint->tensors[i].cols;
-  return total;
-}
-
 static void json_fields(struct mn_json *json, const struct mn_checkpoint *checkpoint,
                         const struct mn_checkpoint_field *fields) {
   for (; fields->name; fields++) {
@@ -85,7 +78,7 @@ static void json_checkpoint(struct mn_json *json, const char *path, uint64_t siz
   json_fields(json, checkpoint, mn_checkpoint_model_fields);
   mn_json_boolean(json, "standardized", checkpoint->input[0].value != NULL);
   mn_json_close(json);
-  mn_json_integer(json, "parameters", parameter_count(checkpoint));
+  mn_json_integer(json, "parameters", mn_model_size(&checkpoint->model));
   for (int k = MN_CHECKPOINT_VALUE + 1; k < MN_CHECKPOINT_ARRAYS; k++)
     mn_json_boolean(json, mn_checkpoint_kept(k), *mn_checkpoint_array(&checkpoint->tensors[0], k) != NULL);
   mn_json_array_open(json, "tensors");

@@ -23,9 +23,7 @@ static mn_status ask(struct disk *out, const struct mn_session *s) {
   char path[MN_ATOMIC_FILE_PATH];
   struct statvfs disk;
   *out = (struct disk){.available = NAN};
-  for (int i = 0; i < s->model->count; i++)
-    out->checkpoint += (double)mn_tensor_count(s->model->parameters[i]);
-  out->checkpoint *= (double)s->device->real * arrays;
+  out->checkpoint = (double)mn_model_size(&s->model->config) * (double)s->device->real * arrays;
   MN_TRY(mn_atomic_file_resolve(path, s->options.checkpoint));
   strcpy(basename(path), "."); /* the folder; a name has at least this one letter */
   if (access(path, W_OK) != 0)
