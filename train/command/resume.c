@@ -109,7 +109,6 @@ static mn_status compare_rows(struct mn_session *s, const struct mn_fingerprint 
   mn_fingerprint_show(s->fingerprint, train, test);
   if (!s->from) return MN_OK;
   const char *then = find_then(s, "data_rows"), *file = find_then(s, "data");
-  s->unknown_data = !then && file && *file;
   if (then && mn_fingerprint_same(then, s->fingerprint)) {
     /* Keeps an earlier run's longer fingerprint of all rows; this run may have read a sample alone. */
     if (strlen(then) > strlen(s->fingerprint)) snprintf(s->fingerprint, sizeof s->fingerprint, "%s", then);
@@ -171,21 +170,14 @@ int mn_resume_history(const struct mn_session *s, struct mn_text out[MN_CHECKPOI
 
 void mn_resume_describe(const struct mn_session *s) {
   const struct mn_options *o = &s->options;
-  const char *of = mn_text_find(s->from->options, s->from->option_count, MN_RUN_NAME);
-  if (s->fork && of)
-    mn_announce(o, "fork: %s was saved as %s, and is a run of its own from here on%s", s->from_path, of,
+  const char *of = find_then(s, MN_RUN_NAME);
+  if (s->fork)
+    mn_announce(o, "fork: %s was saved %s%s, and is a run of its own from here on%s", s->from_path,
+                of ? "as " : "by ", of ? of : "an older minnow",
                 o->log ? "" : ", without a log: --log F begins one");
-  else if (s->fork)
-    mn_announce(o, "note: %s is of an older minnow, which gave runs no identity%s", s->from_path,
-                o->log ? "" : "; it goes on without a log: --log F begins one");
   for (int i = 0; i < s->changes; i++) {
     char now[MN_TEXT_VALUE];
     show_now(now, s, s->changed[i].name);
     mn_announce(&s->options, "resumed with --%s %s (was %s)", s->changed[i].name, now, s->changed[i].value);
   }
-  if (s->unknown_data)
-    mn_announce(
-        &s->options,
-        "note: %s is of an older minnow, without a fingerprint of its data: the rows could not be compared",
-        s->from_path);
 }

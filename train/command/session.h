@@ -28,10 +28,9 @@ struct mn_session {
   struct mn_columns columns;   /* of x in a new run: of all rows by --standardize, else of some; or cols 0 */
   int64_t whole;               /* rows of --data if --validation divided them into train and test; else 0 */
   int stratified;              /* mn_dataset_hold_out stratified them; runs of minnow 0.3 did not */
-  /* A resumed run: the name and the old value of each option that it changes; and whether its data cannot be
-   * compared, because the checkpoint has no fingerprint of it. */
+  /* A resumed run: the name and the old value of each option that it changes. */
   struct mn_text changed[MN_CHECKPOINT_OPTIONS];
-  int changes, unknown_data;
+  int changes;
   char fingerprint[34]; /* of the rows of --data (data/fingerprint.h); "" for synthetic ones */
   struct mn_run run;    /* which it is (owned.c), */
   char begun[40];       /* its id without the changes of this resume, */
