@@ -4,7 +4,6 @@
 #include "train/command/commands.h"
 
 #include <errno.h>
-#include <fcntl.h>
 #include <jansson.h>
 #include <math.h>
 #include <stdint.h>
@@ -116,16 +115,14 @@ static mn_status read_lines(struct run *run, FILE *file) {
   return status;
 }
 
+/* Opens no pipe, in which the writer may never come. */
 static mn_status open_log(FILE **out, const char *path) {
-  int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK); /* not to wait for the writer of a pipe */
   struct stat about;
-  *out = fd < 0 ? NULL : fdopen(fd, "r");
-  if (!*out)
-    return mn_fail(MN_NO_INPUT, "cannot read %s: %s; name a log that minnow train --log wrote", path,
-                   strerror(errno));
-  if (fstat(fd, &about) == 0 && S_ISREG(about.st_mode)) return MN_OK;
-  fclose(*out);
-  return mn_fail(MN_NO_INPUT, "%s is not a regular file; name a log that minnow train --log wrote", path);
+  const int there = stat(path, &about) == 0, file = there && S_ISREG(about.st_mode);
+  *out = file ? fopen(path, "re") : NULL;
+  if (*out) return MN_OK;
+  return mn_fail(MN_NO_INPUT, "cannot read %s: %s; name a log that minnow train --log wrote", path,
+                 there && !file ? "it is no regular file" : strerror(errno));
 }
 
 static mn_status read_log(struct run *run, const char *path) {
