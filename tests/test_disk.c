@@ -130,7 +130,7 @@ static void a_disk_that_is_full_for_a_while_ends_no_run(void **state) {
   (void)state;
   full = 1;
   assert_int_equal(train("--steps 400 --save-every 100"), MN_IO);
-  assert_says("step 400 is saved, but 1 earlier save failed");
+  assert_says("step 400 is saved, but an earlier save failed");
   assert_says("No space left");
   assert_int_equal(full, 0);
   assert_true(is_there("run.h5"));
@@ -141,7 +141,7 @@ static void the_last_save_is_tried_once_more(void **state) {
   (void)state;
   full = 1;
   assert_int_equal(train("--steps 4"), MN_IO);
-  assert_says("step 4 is saved, but 1 earlier save failed");
+  assert_says("step 4 is saved, but an earlier save failed");
   assert_true(is_there("run.h5"));
   full = 2;
   assert_int_equal(train("--resume --steps 8"), MN_IO);

@@ -30,7 +30,6 @@ static mn_status note_failure(struct mn_saves *s, int ends) {
   if (!ends)
     fprintf(stderr, "minnow: warning: step %ld is not saved: %s; the next save is tried when it is due\n",
             (long)s->snapshot, s->failure.message);
-  s->failures++;
   s->snapshot = -1;
   return MN_OK;
 }
@@ -133,8 +132,7 @@ mn_status mn_saves_end(struct mn_saves *s) {
 }
 
 mn_status mn_saves_failed(const struct mn_saves *s) {
-  if (s->failures == 0) return MN_OK;
-  return mn_fail(s->failure.status, "%s: step %ld is saved, but %ld earlier %s failed; the last: %s",
-                 s->options->checkpoint, (long)s->snapshot, (long)s->failures,
-                 s->failures == 1 ? "save" : "saves", s->failure.message);
+  if (s->failure.status == MN_OK) return MN_OK;
+  return mn_fail(s->failure.status, "%s: step %ld is saved, but an earlier save failed: %s",
+                 s->options->checkpoint, (long)s->snapshot, s->failure.message);
 }

@@ -21,8 +21,7 @@ struct mn_saves {
       snapshot; /* the step of the last snapshot, saved or being saved; −1 before the first or if it failed */
   double snapshot_time;      /* and when it was taken, or the start */
   int due;                   /* a save has fallen due and waits for the one that is being written */
-  int64_t failures;          /* saves that failed */
-  struct mn_outcome failure; /* the last of them */
+  struct mn_outcome failure; /* of the last save that failed */
   int has_best;              /* the newest save writes the best, alone or with the newest checkpoint */
   int64_t told;              /* the step of the newest save that --verbose has reported */
 };
