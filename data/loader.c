@@ -1,5 +1,7 @@
 /* The loader turns positions in the order of samples into row numbers, and the device gathers these rows. One
- * gather takes a full filling from memory; rows in a file take one gather per window.
+ * gather takes a full filling from memory; rows in a file take one gather per window, and a thread reads the
+ * next window meanwhile. The batches depend on the order alone, not on the thread's speed: an error of
+ * reading a window is returned only when the window is taken.
  *
  * Scaled planes are written by the gather: a batch's scale follows from the largest |x| of each row, noted
  * when the row was read. If a filling spans several windows, its scales follow after the last: its rows are
@@ -10,6 +12,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "data/order.h"
+#include "engine/thread.h"
 #include "kernels/clock.h"
 #include "kernels/planes.h"
 #include "kernels/ranks/ranks.h"
@@ -21,13 +25,19 @@ struct list {
 };
 _Static_assert(sizeof(struct mn_scale) == sizeof(int64_t), "one array of both");
 
+/* A window of the order of samples: its samples as numbers of rows; if the rows are in the file those of the
+ * window, or the error of reading them. */
+struct window {
+  int64_t count, numbers[MN_ORDER_WINDOW_ROWS];
+  struct mn_rows rows;
+  struct mn_outcome outcome;
+};
+enum { WINDOWS = 2 };
+
 struct mn_loader {
   struct mn_device *device;
   struct mn_dataset *dataset;
   struct mn_placement *placement;
-  struct mn_windows *windows; /* MN_PLACE_FILE alone */
-  double waited;              /* seconds, for windows */
-  struct mn_order *order;
   int64_t most;  /* samples of a filling */
   int64_t batch; /* samples of one step */
   int64_t room;  /* rows of a buffer: the most that this rank has of a filling */
@@ -37,10 +47,15 @@ struct mn_loader {
   int64_t targets;            /* columns of y that are gathered */
   size_t y_first, y_row;      /* bytes of a row before these columns, and of the columns */
   int64_t scales;             /* in a list: batches of a filling; 0 without scaled planes */
-  /* the current window */
-  int64_t window; /* its number in the endless sequence */
-  int64_t extents[MN_ORDER_WINDOW], count;
-  int64_t from[MN_ORDER_WINDOW_ROWS], at, total; /* rows in training order, and the number taken */
+  /* the endless sequence of windows */
+  struct mn_order *order;        /* the thread's, while it runs */
+  int64_t number, at;            /* the window at hand, and how many of its samples have been taken */
+  int64_t reading;               /* the window that is being read; those below were handed over */
+  struct window window[WINDOWS]; /* window `number` in number % WINDOWS */
+  double waited;                 /* seconds, for windows to be read */
+  int stop;                      /* read and set atomically */
+  int running;                   /* there is a thread to join */
+  pthread_t thread;
   /* the buffers */
   int next;                                                         /* the one to fill next */
   struct list list[MN_LOADER_BUFFERS], uploaded[MN_LOADER_BUFFERS]; /* on the host; on the device */
@@ -49,14 +64,92 @@ struct mn_loader {
   char *apart;                        /* [room] if so in MN_PLACE_FILE: x of several windows, in its form */
 };
 
-/* ---- opening and closing ---- */
+/* ---- windows ---- */
 
-static void plan(struct mn_loader *l, int64_t window) {
-  int64_t windows = mn_order_windows(l->order);
-  l->window = window;
-  l->at = 0;
-  mn_order_window(l->order, window / windows, window % windows, l->extents, &l->count, l->from, &l->total);
+static int in_file(const struct mn_loader *l) {
+  return l->placement->place == MN_PLACE_FILE;
 }
+
+/* Numbers the samples of the window `reading`, and reads its rows if they are in the file: neighbouring
+ * extents are one range. */
+static mn_status read_window(struct mn_loader *l, struct window *to) {
+  int64_t extents[MN_ORDER_WINDOW], count, ranges = 0;
+  struct mn_range range[MN_ORDER_WINDOW];
+  const int64_t windows = mn_order_windows(l->order);
+  mn_order_window(l->order, l->reading / windows, l->reading % windows, extents, &count, to->numbers,
+                  &to->count);
+  for (int64_t i = 0; i < to->count && !in_file(l); i++) {
+    const int64_t within = to->numbers[i];
+    to->numbers[i] = extents[within / MN_ORDER_EXTENT] * MN_ORDER_EXTENT + within % MN_ORDER_EXTENT;
+  }
+  if (!in_file(l)) return MN_OK;
+  for (int64_t i = 0; i < count; i++) {
+    int64_t first = extents[i] * MN_ORDER_EXTENT, left = l->dataset->rows - first;
+    int64_t rows = left < MN_ORDER_EXTENT ? left : MN_ORDER_EXTENT;
+    if (i > 0 && extents[i] == extents[i - 1] + 1)
+      range[ranges - 1].count += rows;
+    else
+      range[ranges++] = (struct mn_range){first, rows, i * MN_ORDER_EXTENT};
+  }
+  return mn_read_rows(l->dataset, &l->placement->form, range, ranges, &to->rows, &l->stop);
+}
+
+static void *read_next(void *data) {
+  struct mn_loader *l = data;
+  struct window *window = &l->window[l->reading % WINDOWS];
+  mn_outcome_note(&window->outcome, read_window(l, window));
+  return NULL;
+}
+
+static void start(struct mn_loader *l) {
+  l->running =
+      in_file(l) && mn_thread_start(&l->thread, "the thread that reads ahead", read_next, l) == MN_OK;
+  if (!l->running) read_next(l); /* without a thread, at once */
+}
+
+static void join(struct mn_loader *l) {
+  if (l->running) MN_REQUIRE(pthread_join(l->thread, NULL) == 0);
+  l->running = 0;
+}
+
+static mn_status open_windows(struct mn_loader *l, const struct mn_loader_config *config) {
+  const int64_t rows = l->dataset->rows, epoch = config->position / rows;
+  MN_TRY(mn_order_open(&l->order, rows, config->seed, config->shuffled));
+  for (int i = 0; i < WINDOWS; i++)
+    if (in_file(l))
+      MN_TRY(mn_placement_allocate(l->placement, MN_PLACE_HOST, &l->window[i].rows,
+                                   rows < MN_ORDER_WINDOW_ROWS ? rows : MN_ORDER_WINDOW_ROWS));
+    else
+      l->window[i].rows = l->placement->rows;
+  mn_order_find(l->order, epoch, config->position % rows, &l->number, &l->at);
+  l->number += epoch * mn_order_windows(l->order);
+  l->reading = l->number;
+  start(l);
+  return MN_OK;
+}
+
+/* Waits for the window at hand; then the next one is read. */
+static mn_status get_window(struct mn_loader *l, struct window **window) {
+  const double began = mn_seconds();
+  *window = &l->window[l->number % WINDOWS];
+  if (l->number == l->reading) {
+    join(l);
+    l->reading++;
+    if ((*window)->outcome.status == MN_OK) start(l);
+  }
+  if (in_file(l)) l->waited += mn_seconds() - began;
+  return mn_outcome_tell(&(*window)->outcome);
+}
+
+static void close_windows(struct mn_loader *l) {
+  __atomic_store_n(&l->stop, 1, __ATOMIC_RELEASE);
+  join(l);
+  for (int i = 0; i < WINDOWS && l->placement && in_file(l); i++)
+    mn_placement_release(l->placement, MN_PLACE_HOST, &l->window[i].rows, 0);
+  mn_order_close(l->order);
+}
+
+/* ---- opening and closing ---- */
 
 /* Divides a filling of `samples`, several batches or less than one, among ranks; returns this rank's rows. */
 static int64_t divide(struct mn_loader *l, int64_t samples) {
@@ -127,22 +220,15 @@ static void take_targets(struct mn_loader *l, const struct mn_loader_config *con
 
 static mn_status prepare(struct mn_loader *l, const struct mn_loader_config *config) {
   struct mn_device *device = l->device;
-  int64_t rows = l->dataset->rows, epoch = config->position / rows, window, within;
-  MN_TRY(mn_order_open(&l->order, rows, config->seed, config->shuffled));
-  mn_order_find(l->order, epoch, config->position % rows, &window, &within);
-  plan(l, epoch * mn_order_windows(l->order) + window);
-  l->at = within;
   MN_TRY(mn_placement_open(&l->placement, l->device, l->dataset, config->place, config->x_only, config->mean,
                            config->scale, config->stop));
-  enum mn_place place = l->placement->place;
   take_targets(l, config);
   l->scales = l->placement->form.scaled && !config->reals ? batches_of(l, l->room) : 0;
   /* Never reset: another loader on the device may still need it. */
-  if (place != MN_PLACE_DEVICE && device->type == MN_DEVICE_CUDA)
+  if (l->placement->place != MN_PLACE_DEVICE && device->type == MN_DEVICE_CUDA)
     device->reserved_sms = MN_GATHER_MULTIPROCESSORS;
   MN_TRY(allocate(l));
-  if (place != MN_PLACE_FILE) return MN_OK;
-  return mn_windows_open(&l->windows, l->placement, config->seed, config->shuffled, l->window);
+  return open_windows(l, config);
 }
 
 mn_status mn_loader_open(struct mn_loader **out, struct mn_device *device, struct mn_dataset *dataset,
@@ -170,7 +256,7 @@ void mn_loader_close(struct mn_loader *l) {
   if (!l) return;
   /* The device may still gather an unused filling. */
   (void)l->device->kernels->synchronize(l->device);
-  mn_windows_close(l->windows);
+  close_windows(l);
   for (int i = 0; i < MN_LOADER_BUFFERS; i++) {
     for (int p = 0; p < 2; p++)
       mn_device_release(l->device, l->planes[i][p], l->room * l->dataset->inputs, l->device->plane);
@@ -182,22 +268,20 @@ void mn_loader_close(struct mn_loader *l) {
   }
   if (l->apart) mn_device_release(l->device, l->apart, l->room, l->placement->form.x_row);
   mn_placement_close(l->placement);
-  mn_order_close(l->order);
   free(l);
 }
 
 /* ---- filling ---- */
 
 /* Takes the next samples, up to the end of the window or of the filling's batches: appends this rank's row
- * numbers to the `rows` in the list, and returns their new count. largest[number] belongs to a row. */
+ * numbers to the `rows` in the list, and returns their new count. */
 static int64_t take(struct mn_loader *l, const struct list *list, int64_t rows, int64_t batches,
-                    const float *largest) {
-  for (; l->done < batches && l->at < l->total; l->at++) {
-    int64_t local = l->from[l->at], number = local;
-    if (!l->windows) number = l->extents[local / MN_ORDER_EXTENT] * MN_ORDER_EXTENT + local % MN_ORDER_EXTENT;
+                    const struct window *window) {
+  for (; l->done < batches && l->at < window->count; l->at++) {
+    const int64_t number = window->numbers[l->at];
     if (l->within >= l->first && l->within < l->first + l->share) list->numbers[rows++] = number;
     struct mn_scale *scale = &list->scales[l->done]; /* over all replicas' rows, so that all have the same */
-    if (l->scales) scale->largest = fmaxf(l->within ? scale->largest : 0, largest[number]);
+    if (l->scales) scale->largest = fmaxf(l->within ? scale->largest : 0, window->rows.largest[number]);
     if (++l->within == l->each) l->within = 0, l->done++;
   }
   return rows;
@@ -249,25 +333,24 @@ static mn_status finish_planes(struct mn_loader *l, int buffer, int64_t rows) {
   return l->device->kernels->gather(l->device, &g);
 }
 
-/* Gathers from one window after another. Rows in memory are gathered at once, over all windows of their
- * order. */
+/* Gathers from one window after another; rows in memory at once, over all windows. */
 static mn_status fill(struct mn_loader *l, int buffer, int64_t samples) {
   const int64_t batches = samples / l->each;
-  const int several = l->windows && l->total - l->at < samples;
+  int64_t taken = 0, gathered = 0;
+  struct window *window;
+  MN_TRY(get_window(l, &window));
+  const int several = in_file(l) && window->count - l->at < samples;
   char *x = l->scales && several ? l->apart : l->x[buffer];
-  int64_t taken = 0;
-  for (int64_t before = 0; l->done < batches; before = taken) {
-    struct mn_rows rows = l->placement->rows;
-    const double start = mn_seconds();
-    if (l->windows) MN_TRY(mn_windows_get(l->windows, l->window, &rows));
-    l->waited += l->windows ? mn_seconds() - start : 0;
-    taken = take(l, &l->list[buffer], taken, batches, rows.largest);
-    for (; !l->windows && l->at == l->total; taken = take(l, &l->list[buffer], taken, batches, rows.largest))
-      plan(l, l->window + 1);
-    MN_TRY(gather(l, buffer, before, taken, &rows, x));
-    if (l->at < l->total) break;
-    MN_TRY(l->device->kernels->synchronize(l->device)); /* the next mn_windows_get reads into this window */
-    plan(l, l->window + 1);
+  for (;;) {
+    taken = take(l, &l->list[buffer], taken, batches, window);
+    if (in_file(l) || l->done == batches) MN_TRY(gather(l, buffer, gathered, taken, &window->rows, x));
+    gathered = in_file(l) ? taken : 0;
+    if (l->at == window->count) {
+      if (in_file(l)) MN_TRY(l->device->kernels->synchronize(l->device)); /* its memory is read into next */
+      l->number++, l->at = 0;
+    }
+    if (l->done == batches) break;
+    MN_TRY(get_window(l, &window));
   }
   return l->scales && several ? finish_planes(l, buffer, taken) : MN_OK;
 }

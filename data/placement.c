@@ -1,4 +1,4 @@
-/* Chooses the memory in which rows wait, and reads them into it, or window by window ahead of their batch. */
+/* Chooses the memory in which rows wait, and reads them into it. */
 #include "data/placement.h"
 
 #include <math.h>
@@ -60,14 +60,15 @@ static mn_status take(const struct mn_placement *p, enum mn_place place, void **
   return p->device->kernels->allocate_host(p->device, out, (size_t)count * bytes);
 }
 
-static mn_status allocate(const struct mn_placement *p, enum mn_place place, struct mn_rows *to,
-                          int64_t count) {
+mn_status mn_placement_allocate(const struct mn_placement *p, enum mn_place place, struct mn_rows *to,
+                                int64_t count) {
   MN_TRY(take(p, place, &to->x, count, p->form.x_row));
   MN_TRY(take(p, place, &to->y, count, p->form.y_row));
   return mn_rows_largest(to, &p->form, count);
 }
 
-static void release(const struct mn_placement *p, enum mn_place place, struct mn_rows *rows, int64_t count) {
+void mn_placement_release(const struct mn_placement *p, enum mn_place place, struct mn_rows *rows,
+                          int64_t count) {
   void *const memory[] = {rows->x, rows->y};
   const size_t bytes[] = {p->form.x_row, p->form.y_row};
   for (int i = 0; i < 2; i++)
@@ -109,12 +110,13 @@ static mn_status fill_device(struct mn_placement *p) {
   each -= each % mn_fingerprint_block(p->dataset);
   if (each > p->dataset->rows) each = p->dataset->rows;
   if (each < 1) each = 1;
-  for (int i = 0; i < BUFFERS && status == MN_OK; i++) status = allocate(p, MN_PLACE_HOST, &buffers[i], each);
+  for (int i = 0; i < BUFFERS && status == MN_OK; i++)
+    status = mn_placement_allocate(p, MN_PLACE_HOST, &buffers[i], each);
   if (status == MN_OK) status = upload_all(p, buffers, each);
   mn_outcome_note(&outcome, status);
   /* After an error the last upload may still read a buffer. */
   (void)p->device->kernels->synchronize(p->device);
-  for (int i = 0; i < BUFFERS; i++) release(p, MN_PLACE_HOST, &buffers[i], each);
+  for (int i = 0; i < BUFFERS; i++) mn_placement_release(p, MN_PLACE_HOST, &buffers[i], each);
   return mn_outcome_tell(&outcome);
 }
 
@@ -140,13 +142,13 @@ static mn_status settle(struct mn_placement *p, int asked) {
   while (p->place != MN_PLACE_FILE) {
     mn_status status = check_room(p);
     p->fingerprint = (struct mn_fingerprint){0}; /* an attempt at another place may have added rows */
-    if (status == MN_OK) status = allocate(p, p->place, &p->rows, p->dataset->rows);
+    if (status == MN_OK) status = mn_placement_allocate(p, p->place, &p->rows, p->dataset->rows);
     if (status == MN_OK) status = fill(p);
     if (status == MN_OK) {
       mn_fingerprint_end(&p->fingerprint, p->dataset, 1);
       return MN_OK;
     }
-    release(p, p->place, &p->rows, p->dataset->rows);
+    mn_placement_release(p, p->place, &p->rows, p->dataset->rows);
     if (asked && status == MN_NO_MEMORY)
       return mn_fail(MN_NO_MEMORY, "the place %s has no room for the %.1f GiB of rows; auto or file would do",
                      mn_place_name(p->place), (double)p->bytes / GIB);
@@ -184,106 +186,6 @@ mn_status mn_placement_open(struct mn_placement **out, struct mn_device *device,
 
 void mn_placement_close(struct mn_placement *p) {
   if (!p) return;
-  release(p, p->place, &p->rows, p->dataset->rows);
+  mn_placement_release(p, p->place, &p->rows, p->dataset->rows);
   free(p);
-}
-
-/* ---- windows read ahead ---- */
-
-/* A window that was read: its rows, or its error. */
-struct window {
-  struct mn_rows rows;
-  struct mn_outcome outcome;
-};
-
-/* One window is read while the one before it is gathered. The loader's input depends on the order alone, not
- * on the thread's speed: an error is returned only when its window is taken. */
-struct mn_windows {
-  const struct mn_placement *placement;
-  struct mn_order *order;        /* the thread's own */
-  int64_t next;                  /* the window that is being read; those below were handed over */
-  struct window window[BUFFERS]; /* window `number` in number % BUFFERS */
-  int stop;                      /* read and set atomically */
-  int running;                   /* there is a thread to join */
-  pthread_t thread;
-};
-
-/* Reads a window; neighbouring extents are one range. */
-static mn_status read_window(struct mn_windows *w, int64_t number) {
-  const struct mn_placement *p = w->placement;
-  int64_t extents[MN_ORDER_WINDOW], samples[MN_ORDER_WINDOW_ROWS], count, total, ranges = 0;
-  struct mn_range range[MN_ORDER_WINDOW];
-  const int64_t windows = mn_order_windows(w->order);
-  mn_order_window(w->order, number / windows, number % windows, extents, &count, samples, &total);
-  for (int64_t i = 0; i < count; i++) {
-    int64_t first = extents[i] * MN_ORDER_EXTENT, left = p->dataset->rows - first;
-    int64_t rows = left < MN_ORDER_EXTENT ? left : MN_ORDER_EXTENT;
-    if (i > 0 && extents[i] == extents[i - 1] + 1)
-      range[ranges - 1].count += rows;
-    else
-      range[ranges++] = (struct mn_range){first, rows, i * MN_ORDER_EXTENT};
-  }
-  return mn_read_rows(p->dataset, &p->form, range, ranges, &w->window[number % BUFFERS].rows, &w->stop);
-}
-
-static void *read_next(void *data) {
-  struct mn_windows *w = data;
-  mn_outcome_note(&w->window[w->next % BUFFERS].outcome, read_window(w, w->next));
-  return NULL;
-}
-
-static void start(struct mn_windows *w) {
-  w->running = mn_thread_start(&w->thread, "the thread that reads ahead", read_next, w) == MN_OK;
-  if (!w->running) read_next(w); /* without a thread, at once */
-}
-
-static void join(struct mn_windows *w) {
-  if (w->running) MN_REQUIRE(pthread_join(w->thread, NULL) == 0);
-  w->running = 0;
-}
-
-static mn_status allocate_windows(struct mn_windows *w) {
-  const struct mn_placement *p = w->placement;
-  int64_t rows = p->dataset->rows < MN_ORDER_WINDOW_ROWS ? p->dataset->rows : MN_ORDER_WINDOW_ROWS;
-  for (int i = 0; i < BUFFERS; i++) MN_TRY(allocate(p, MN_PLACE_HOST, &w->window[i].rows, rows));
-  return MN_OK;
-}
-
-mn_status mn_windows_open(struct mn_windows **out, const struct mn_placement *placement, uint64_t seed,
-                          int shuffled, int64_t first) {
-  *out = NULL;
-  struct mn_windows *w = calloc(1, sizeof *w);
-  if (!w) return mn_fail(MN_NO_MEMORY, "no memory to read ahead");
-  w->placement = placement;
-  w->next = first;
-  mn_status status = mn_order_open(&w->order, placement->dataset->rows, seed, shuffled);
-  if (status == MN_OK) status = allocate_windows(w);
-  if (status != MN_OK) {
-    mn_windows_close(w);
-    return status;
-  }
-  start(w);
-  *out = w;
-  return MN_OK;
-}
-
-mn_status mn_windows_get(struct mn_windows *w, int64_t number, struct mn_rows *rows) {
-  const struct window *window = &w->window[number % BUFFERS];
-  MN_REQUIRE(number == w->next || number + 1 == w->next);
-  if (number == w->next) {
-    join(w);
-    w->next++;
-    if (window->outcome.status == MN_OK) start(w);
-  }
-  *rows = window->rows;
-  return mn_outcome_tell(&window->outcome);
-}
-
-void mn_windows_close(struct mn_windows *w) {
-  if (!w) return;
-  __atomic_store_n(&w->stop, 1, __ATOMIC_RELEASE);
-  join(w);
-  for (int i = 0; i < BUFFERS; i++) release(w->placement, MN_PLACE_HOST, &w->window[i].rows, 0);
-  mn_order_close(w->order);
-  free(w);
 }

@@ -5,7 +5,6 @@
 #define MN_DATA_PLACEMENT_H
 
 #include "data/fingerprint.h"
-#include "data/order.h"
 #include "kernels/device.h"
 #include "kernels/types.h"
 
@@ -85,23 +84,11 @@ mn_status mn_placement_open(struct mn_placement **out, struct mn_device *device,
                             const int *stop);
 void mn_placement_close(struct mn_placement *placement); /* NULL is fine */
 
-/* ---- windows ---- */
-
-/* Windows of the order of samples, read ahead from a dataset that stays in its file: a thread reads the next
- * window while batches are gathered from the last. */
-struct mn_windows;
-
-/* Starts reading at window `first` of the endless sequence of windows (number = epoch·windows + window) of
- * the order that mn_order_open has with these arguments; the placement is borrowed. Memory: two windows of at
- * most 4096 rows, pinned for a GPU, in the placement's form. Until mn_windows_close its thread reads the
- * dataset, or, if it cannot be started, the callers of these functions. MN_NO_MEMORY. */
-mn_status mn_windows_open(struct mn_windows **out, const struct mn_placement *placement, uint64_t seed,
-                          int shuffled, int64_t first);
-void mn_windows_close(struct mn_windows *windows); /* stops the thread; NULL is fine */
-
-/* Waits for window `number`: its rows, in the order of its extents, which stay until the next window is got.
- * Get the windows in order. An error of reading a window is returned, with its message, by each
- * mn_windows_get of it; get no later window then. */
-mn_status mn_windows_get(struct mn_windows *windows, int64_t number, struct mn_rows *rows);
+/* Memory for `count` rows in the placement's form: the device's or, for another place, pinned memory of the
+ * host. After MN_NO_MEMORY there may be some, too. */
+mn_status mn_placement_allocate(const struct mn_placement *placement, enum mn_place place,
+                                struct mn_rows *rows, int64_t count);
+void mn_placement_release(const struct mn_placement *placement, enum mn_place place, struct mn_rows *rows,
+                          int64_t count);
 
 #endif

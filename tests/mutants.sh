@@ -396,17 +396,17 @@ mutant "rows: the largest to another row" $r 'to->largest[task->at + i]' 'to->la
 mutant "rows: a stop not heard" $r '!(r->stop && __atomic_load_n(r->stop, __ATOMIC_ACQUIRE))' '1'
 mutant "rows: a rank reads by all cores of its host" $r 'r->form->threads > 0 ? r->form->threads :' ''
 mutant "rows: a stop is no error" $r 'r.range < count ? mn_fail(MN_INTERRUPTED, "reading was stopped") : MN_OK' 'MN_OK'
-w=data/placement.c
-mutant "windows: of another seed" $w 'rows, seed, shuffled)' 'rows, 0, shuffled)'
-mutant "windows: shuffled" $w 'rows, seed, shuffled)' 'rows, seed, 1)'
+w=data/loader.c
+mutant "windows: of another seed" $w 'rows, config->seed, config->shuffled)' 'rows, 0, config->shuffled)'
+mutant "windows: shuffled" $w 'rows, config->seed, config->shuffled)' 'rows, config->seed, 1)'
 mutant "windows: gaps between extents read too" $w 'extents[i] == extents[i - 1] + 1)' 'extents[i] > extents[i - 1])'
 mutant "windows: each extent to the first row" $w '{first, rows, i * MN_ORDER_EXTENT}' '{first, rows, 0}'
 mutant "windows: the last extent taken for whole" $w 'left < MN_ORDER_EXTENT ? left : MN_ORDER_EXTENT' 'MN_ORDER_EXTENT'
-mutant "windows: always of the first epoch" $w 'number / windows, number % windows' '0, number % windows'
-mutant "windows: an error ahead of its window" $w 'mn_outcome_tell(&window->outcome)' \
-  '(join(w), mn_outcome_tell(&w->window[(number + (window->outcome.status == MN_OK)) % BUFFERS].outcome))'
-mutant "windows: all into the same memory" $w '&w->window[number % BUFFERS].rows' '&w->window[0].rows'
-mutant "windows: closing waits for all reads" $w '.rows, &w->stop)' '.rows, NULL)'
+mutant "windows: always of the first epoch" $w 'l->reading / windows, l->reading % windows' '0, l->reading % windows'
+mutant "windows: an error ahead of its window" $w 'mn_outcome_tell(&(*window)->outcome)' \
+  '(join(l), mn_outcome_tell(&l->window[(l->number + ((*window)->outcome.status == MN_OK)) % WINDOWS].outcome))'
+mutant "windows: all into the same memory" $w '&to->rows, &l->stop)' '&l->window[0].rows, &l->stop)'
+mutant "windows: closing waits for all reads" $w '&to->rows, &l->stop)' '&to->rows, NULL)'
 p=data/placement.c
 mutant "places: chosen the other way round" $p 'bytes <= device ?' 'bytes > device ?'
 mutant "places: y not counted" $p 'p->form.x_row + p->form.y_row, &p->bytes' 'p->form.x_row, &p->bytes'
@@ -416,21 +416,20 @@ mutant "places: another for one that was asked for" $p 'if (asked && status == M
 mutant "places: a choice is final" $p 'if (asked && status == MN_NO_MEMORY)' 'if (status == MN_NO_MEMORY)'
 mutant "places: every error taken for no room" $p 'if (status != MN_NO_MEMORY) return status;' ''
 a=data/loader.c
-mutant "loader: resident rows by their place in a window" $a \
-  'l->extents[local / MN_ORDER_EXTENT] * MN_ORDER_EXTENT + local % MN_ORDER_EXTENT' 'local'
-mutant "loader: rows of a window by their place in the file" $a 'if (!l->windows) number =' 'number ='
-mutant "loader: starts at the window's beginning" $a 'l->at = within;' ''
+mutant "loader: resident rows by their place in a window" $a 'i < to->count && !in_file(l);' '0;'
+mutant "loader: rows of a window by their place in the file" $a 'i < to->count && !in_file(l);' 'i < to->count;'
+mutant "loader: starts at the window's beginning" $a '  l->reading = l->number;' '  l->reading = l->number, l->at = 0;'
 mutant "loader: one buffer" $a 'l->next = (buffer + 1) %' 'l->next = 0 %'
 mutant "loader: each window to the buffer's first row" $a 'g.of[0].to = x + (size_t)first * form->x_row;' 'g.of[0].to = x;'
 mutant "loader: part of a batch with the first targets" $a 'part.y = (char *)part.y + (size_t)first * l->y_row;' ''
-mutant "loader: rows in memory end with a window" $a '!l->windows && l->at == l->total;' '0;'
+mutant "loader: rows in memory end with a window" $a '    if (l->done == batches) break;' '    if (l->done == batches || !in_file(l)) break;'
 mutant "loader: one factor for all batches of a filling" $a 'part.x.scale += first / mn_own_rows(l->device->ranks, l->batch, &unused);' ';'
 mutant "loader: planes of the filling's first batch" $a 'part.x.planes[i] = (char *)part.x.planes[i] + (size_t)first * plane_row' \
   '(void)plane_row'
 mutant "loader: the largest of all fillings" $a 'l->within ? scale->largest : 0' 'scale->largest'
-mutant "loader: the largest of the last row" $a 'fmaxf(l->within ? scale->largest : 0, largest[number])' \
-  'largest[number]'
-mutant "loader: planes under the first window's largest" $a 'several = l->windows && l->total - l->at < samples;' 'several = 0;'
+mutant "loader: the largest of the last row" $a 'fmaxf(l->within ? scale->largest : 0, window->rows.largest[number])' \
+  'window->rows.largest[number]'
+mutant "loader: planes under the first window's largest" $a 'several = in_file(l) && window->count - l->at < samples;' 'several = 0;'
 mutant "loader: planes, though reals were asked for" $a 'form.scaled && !config->reals ?' 'form.scaled ?'
 g=kernels/memory.c
 mutant "gather: rows as they stand" $g '(size_t)(g->rows ? g->rows[i] : i) * apart' '(size_t)i * apart'
