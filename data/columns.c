@@ -13,23 +13,15 @@ static int64_t rows_of_piece(int64_t cols) {
   return rows < 1 ? 1 : rows;
 }
 
-/* Reads rows as doubles; `narrow` has room for them as floats. */
-static mn_status read_doubles(struct mn_dataset *d, int64_t first, int64_t count, double *x, float *narrow) {
-  if (mn_stored_real(d) == sizeof(double)) return d->read(d, first, count, sizeof *x, x, NULL);
-  MN_TRY(d->read(d, first, count, sizeof *narrow, narrow, NULL));
-  for (int64_t i = 0; i < count * d->inputs; i++) x[i] = (double)narrow[i];
-  return MN_OK;
-}
-
-/* Adds `count` rows to the statistics. Squares of the new rows are taken around their own mean, then merged
- * (Chan, Golub and LeVeque 1979), so that a large mean does not cancel digits. Until the end `deviation`
- * holds the sum of squares. sums: [cols]. */
-static void add_rows(struct mn_columns *c, const double *x, int64_t count, double *sums) {
+/* Adds `count` rows, reals of `real` bytes, to the statistics. Squares of the new rows are taken around their
+ * own mean, then merged (Chan, Golub and LeVeque 1979), so that a large mean does not cancel digits. Until
+ * the end `deviation` holds the sum of squares. sums: [cols]. */
+static void add_rows(struct mn_columns *c, const void *x, size_t real, int64_t count, double *sums) {
   const double had = (double)c->rows, all = had + (double)count;
   for (int64_t i = 0; i < c->cols; i++) sums[i] = 0;
   for (int64_t n = 0; n < count; n++)
     for (int64_t i = 0; i < c->cols; i++) {
-      const double value = x[n * c->cols + i];
+      const double value = mn_real_at(x, real, n * c->cols + i);
       sums[i] += value;
       c->smallest[i] = value < c->smallest[i] ? value : c->smallest[i];
       c->largest[i] = value > c->largest[i] ? value : c->largest[i];
@@ -42,7 +34,7 @@ static void add_rows(struct mn_columns *c, const double *x, int64_t count, doubl
   }
   for (int64_t n = 0; n < count; n++)
     for (int64_t i = 0; i < c->cols; i++) {
-      const double apart = x[n * c->cols + i] - sums[i];
+      const double apart = mn_real_at(x, real, n * c->cols + i) - sums[i];
       c->deviation[i] += apart * apart;
     }
   c->rows += count;
@@ -53,7 +45,7 @@ static mn_status measure(struct mn_columns *c, struct mn_dataset *d, int64_t mos
   const int64_t piece = rows_of_piece(c->cols), stretch = most >= d->rows ? d->rows : STRETCH;
   const int64_t stretches = most >= d->rows ? 1 : (most + STRETCH - 1) / STRETCH;
   double *sums = x + piece * c->cols;
-  float *narrow = (float *)(sums + c->cols);
+  const size_t real = mn_stored_real(d);
   for (int64_t s = 0; s < stretches; s++) {
     const int64_t first =
         stretches > 1 ? (int64_t)((double)(d->rows - stretch) * (double)s / (double)(stretches - 1)) : 0;
@@ -61,8 +53,8 @@ static mn_status measure(struct mn_columns *c, struct mn_dataset *d, int64_t mos
       here = stretch - done < piece ? stretch - done : piece;
       if (stop && __atomic_load_n(stop, __ATOMIC_ACQUIRE))
         return mn_fail(MN_INTERRUPTED, "reading was stopped");
-      MN_TRY(read_doubles(d, first + done, here, x, narrow));
-      add_rows(c, x, here, sums);
+      MN_TRY(d->read(d, first + done, here, real, x, NULL));
+      add_rows(c, x, real, here, sums);
       mn_heartbeat();
     }
   }
@@ -80,7 +72,7 @@ mn_status mn_columns_measure(struct mn_columns *out, struct mn_dataset *d, int64
   if (most < d->rows && most < STRETCH) most = d->rows < STRETCH ? d->rows : STRETCH;
   double *all = calloc(5 * cols, sizeof *all);
   const size_t piece = (size_t)rows_of_piece(d->inputs) * cols;
-  double *x = malloc((piece + cols) * sizeof *x + piece * sizeof(float));
+  double *x = malloc((piece + cols) * sizeof *x);
   *out = (struct mn_columns){.mean = all};
   if (!all || !x) {
     free(x);
