@@ -37,7 +37,7 @@ enum { WINDOWS = 2 };
 struct mn_loader {
   struct mn_device *device;
   struct mn_dataset *dataset;
-  struct mn_placement *placement;
+  struct mn_placement placement;
   int64_t most;  /* samples of a filling */
   int64_t batch; /* samples of one step */
   int64_t room;  /* rows of a buffer: the most that this rank has of a filling */
@@ -67,7 +67,7 @@ struct mn_loader {
 /* ---- windows ---- */
 
 static int in_file(const struct mn_loader *l) {
-  return l->placement->place == MN_PLACE_FILE;
+  return l->placement.place == MN_PLACE_FILE;
 }
 
 /* Numbers the samples of the window `reading`, and reads its rows if they are in the file: neighbouring
@@ -91,7 +91,7 @@ static mn_status read_window(struct mn_loader *l, struct window *to) {
     else
       range[ranges++] = (struct mn_range){first, rows, i * MN_ORDER_EXTENT};
   }
-  return mn_read_rows(l->dataset, &l->placement->form, range, ranges, &to->rows, &l->stop);
+  return mn_read_rows(l->dataset, &l->placement.form, range, ranges, &to->rows, &l->stop);
 }
 
 static void *read_next(void *data) {
@@ -117,10 +117,10 @@ static mn_status open_windows(struct mn_loader *l, const struct mn_loader_config
   MN_TRY(mn_order_open(&l->order, rows, config->seed, config->shuffled));
   for (int i = 0; i < WINDOWS; i++)
     if (in_file(l))
-      MN_TRY(mn_placement_allocate(l->placement, MN_PLACE_HOST, &l->window[i].rows,
+      MN_TRY(mn_placement_allocate(&l->placement, MN_PLACE_HOST, &l->window[i].rows,
                                    rows < MN_ORDER_WINDOW_ROWS ? rows : MN_ORDER_WINDOW_ROWS));
     else
-      l->window[i].rows = l->placement->rows;
+      l->window[i].rows = l->placement.rows;
   mn_order_find(l->order, epoch, config->position % rows, &l->number, &l->at);
   l->number += epoch * mn_order_windows(l->order);
   l->reading = l->number;
@@ -144,8 +144,8 @@ static mn_status get_window(struct mn_loader *l, struct window **window) {
 static void close_windows(struct mn_loader *l) {
   __atomic_store_n(&l->stop, 1, __ATOMIC_RELEASE);
   join(l);
-  for (int i = 0; i < WINDOWS && l->placement && in_file(l); i++)
-    mn_placement_release(l->placement, MN_PLACE_HOST, &l->window[i].rows, 0);
+  for (int i = 0; i < WINDOWS && in_file(l); i++)
+    mn_placement_release(&l->placement, MN_PLACE_HOST, &l->window[i].rows, 0);
   mn_order_close(l->order);
 }
 
@@ -178,11 +178,11 @@ static mn_status take_list(struct mn_loader *l, int i) {
 
 static mn_status take_x(struct mn_loader *l, int i) {
   const struct mn_device *device = l->device;
-  size_t x_row = l->placement->form.x_row;
+  size_t x_row = l->placement.form.x_row;
   if (!l->scales) return mn_device_allocate(l->device, (void **)&l->x[i], l->room, x_row);
   for (int p = 0; p < device->planes; p++)
     MN_TRY(mn_device_allocate(l->device, &l->planes[i][p], l->room * l->dataset->inputs, device->plane));
-  if (l->placement->place != MN_PLACE_FILE || l->apart) return MN_OK;
+  if (l->placement.place != MN_PLACE_FILE || l->apart) return MN_OK;
   return mn_device_allocate(l->device, (void **)&l->apart, l->room, x_row);
 }
 
@@ -209,7 +209,7 @@ static mn_status check(const struct mn_dataset *dataset, const struct mn_loader_
 
 static void take_targets(struct mn_loader *l, const struct mn_loader_config *config) {
   const struct mn_dataset *d = l->dataset;
-  l->y_row = l->placement->form.y_row;
+  l->y_row = l->placement.form.y_row;
   l->targets = d->outputs;
   if (!config->targets || d->classes || !l->y_row) return;
   const size_t each = l->y_row / (size_t)d->outputs;
@@ -223,9 +223,9 @@ static mn_status prepare(struct mn_loader *l, const struct mn_loader_config *con
   MN_TRY(mn_placement_open(&l->placement, l->device, l->dataset, config->place, config->x_only, config->mean,
                            config->scale, config->stop));
   take_targets(l, config);
-  l->scales = l->placement->form.scaled && !config->reals ? batches_of(l, l->room) : 0;
+  l->scales = l->placement.form.scaled && !config->reals ? batches_of(l, l->room) : 0;
   /* Never reset: another loader on the device may still need it. */
-  if (l->placement->place != MN_PLACE_DEVICE && device->type == MN_DEVICE_CUDA)
+  if (l->placement.place != MN_PLACE_DEVICE && device->type == MN_DEVICE_CUDA)
     device->reserved_sms = MN_GATHER_MULTIPROCESSORS;
   MN_TRY(allocate(l));
   return open_windows(l, config);
@@ -262,12 +262,11 @@ void mn_loader_close(struct mn_loader *l) {
       mn_device_release(l->device, l->planes[i][p], l->room * l->dataset->inputs, l->device->plane);
     l->device->kernels->release_host(l->device, l->list[i].scales);
     mn_device_release(l->device, l->uploaded[i].scales, l->scales + l->room, sizeof(struct mn_scale));
-    if (!l->placement) continue;
-    mn_device_release(l->device, l->x[i], l->room, l->placement->form.x_row);
+    mn_device_release(l->device, l->x[i], l->room, l->placement.form.x_row);
     mn_device_release(l->device, l->y[i], l->room, l->y_row);
   }
-  if (l->apart) mn_device_release(l->device, l->apart, l->room, l->placement->form.x_row);
-  mn_placement_close(l->placement);
+  mn_device_release(l->device, l->apart, l->room, l->placement.form.x_row);
+  mn_placement_release(&l->placement, l->placement.place, &l->placement.rows, l->dataset->rows);
   free(l);
 }
 
@@ -307,11 +306,11 @@ static void into_planes(const struct mn_loader *l, int buffer, struct mn_gather 
  * NULL, as the buffer's planes. */
 static mn_status gather(struct mn_loader *l, int buffer, int64_t first, int64_t end,
                         const struct mn_rows *rows, char *x) {
-  const struct mn_rows_form *form = &l->placement->form;
+  const struct mn_rows_form *form = &l->placement.form;
   struct mn_gather g = {.count = end - first,
                         .rows = l->uploaded[buffer].numbers + first,
                         .of = {{.from = rows->x, .bytes = form->x_row}},
-                        .far = l->placement->place != MN_PLACE_DEVICE};
+                        .far = l->placement.place != MN_PLACE_DEVICE};
   MN_TRY(upload(l, buffer, end)); /* in any case: the scales are of all replicas' rows */
   if (first == end) return MN_OK; /* all belong to other replicas */
   if (x)
@@ -328,7 +327,7 @@ static mn_status gather(struct mn_loader *l, int buffer, int64_t first, int64_t 
 
 /* Writes the planes of a filling from `apart`. */
 static mn_status finish_planes(struct mn_loader *l, int buffer, int64_t rows) {
-  struct mn_gather g = {.count = rows, .of = {{.from = l->apart, .bytes = l->placement->form.x_row}}};
+  struct mn_gather g = {.count = rows, .of = {{.from = l->apart, .bytes = l->placement.form.x_row}}};
   into_planes(l, buffer, &g);
   return l->device->kernels->gather(l->device, &g);
 }
@@ -368,7 +367,7 @@ mn_status mn_loader_fill(struct mn_loader *l, int64_t samples, struct mn_batch *
                              .x = {.rows = rows, .cols = l->dataset->inputs},
                              .y = l->y[buffer],
                              .targets = l->targets};
-  *(l->placement->form.bf16 ? &batch->x.planes[0] : &batch->x.real) = l->x[buffer];
+  *(l->placement.form.bf16 ? &batch->x.planes[0] : &batch->x.real) = l->x[buffer];
   if (!l->scales) return MN_OK;
   batch->x.scale = l->uploaded[buffer].scales;
   batch->x.headroom = MN_HEADROOM_X;
@@ -378,7 +377,7 @@ mn_status mn_loader_fill(struct mn_loader *l, int64_t samples, struct mn_batch *
 
 struct mn_batch mn_batch_part(const struct mn_loader *l, const struct mn_batch *batch, int64_t first,
                               int64_t rows) {
-  const struct mn_rows_form *form = &l->placement->form;
+  const struct mn_rows_form *form = &l->placement.form;
   struct mn_batch part = *batch;
   MN_REQUIRE(first >= 0 && rows >= 1 && first + rows <= batch->rows);
   part.rows = part.x.rows = rows;
@@ -393,7 +392,7 @@ struct mn_batch mn_batch_part(const struct mn_loader *l, const struct mn_batch *
 }
 
 const struct mn_placement *mn_loader_placement(const struct mn_loader *l) {
-  return l->placement;
+  return &l->placement;
 }
 
 double mn_loader_waited(const struct mn_loader *l) {

@@ -159,33 +159,20 @@ static mn_status settle(struct mn_placement *p, int asked) {
   return mn_read_sample(p->dataset, &p->form, &p->fingerprint, p->stop);
 }
 
-mn_status mn_placement_open(struct mn_placement **out, struct mn_device *device, struct mn_dataset *dataset,
+mn_status mn_placement_open(struct mn_placement *p, struct mn_device *device, struct mn_dataset *dataset,
                             enum mn_place place, int x_only, const double *mean, const double *scale,
                             const int *stop) {
-  *out = NULL;
-  struct mn_placement *p = calloc(1, sizeof *p);
-  if (!p) return mn_fail(MN_NO_MEMORY, "no memory to place rows");
   *p = (struct mn_placement){
       .device = device, .dataset = dataset, .place = place, .why = "as asked", .stop = stop};
   if (place == MN_PLACE_HOST && is_cpu(p)) p->place = MN_PLACE_DEVICE;
-  mn_status status = mn_rows_form(&p->form, dataset, device);
+  MN_TRY(mn_rows_form(&p->form, dataset, device));
   if (x_only) p->form.y_row = 0;
   p->form.mean = mean, p->form.scale = scale;
   if (__builtin_mul_overflow((size_t)dataset->rows, p->form.x_row + p->form.y_row, &p->bytes) ||
       p->bytes > INT64_MAX)
     p->bytes = INT64_MAX;
-  if (status == MN_OK && place == MN_PLACE_AUTO) status = choose(p);
-  if (status == MN_OK) status = settle(p, place != MN_PLACE_AUTO);
+  if (place == MN_PLACE_AUTO) MN_TRY(choose(p));
+  const mn_status status = settle(p, place != MN_PLACE_AUTO);
   p->stop = NULL;
-  if (status == MN_OK)
-    *out = p;
-  else
-    mn_placement_close(p);
   return status;
-}
-
-void mn_placement_close(struct mn_placement *p) {
-  if (!p) return;
-  mn_placement_release(p, p->place, &p->rows, p->dataset->rows);
-  free(p);
 }

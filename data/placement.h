@@ -79,13 +79,12 @@ struct mn_placement {
  * the file. Then reads all rows into that memory, or for the file a sample for the fingerprint; x_only:
  * without the targets; mean, scale: borrowed, as in struct mn_rows_form. MN_NO_MEMORY: the requested place is
  * too small; MN_INTERRUPTED: *stop was set meanwhile; and the errors of the dataset's read. */
-mn_status mn_placement_open(struct mn_placement **out, struct mn_device *device, struct mn_dataset *dataset,
-                            enum mn_place place, int x_only, const double *mean, const double *scale,
-                            const int *stop);
-void mn_placement_close(struct mn_placement *placement); /* NULL is fine */
+mn_status mn_placement_open(struct mn_placement *placement, struct mn_device *device,
+                            struct mn_dataset *dataset, enum mn_place place, int x_only, const double *mean,
+                            const double *scale, const int *stop);
 
 /* Memory for `count` rows in the placement's form: the device's or, for another place, pinned memory of the
- * host. After MN_NO_MEMORY there may be some, too. */
+ * host. After MN_NO_MEMORY there may be some, too. The placement's own rows are released likewise. */
 mn_status mn_placement_allocate(const struct mn_placement *placement, enum mn_place place,
                                 struct mn_rows *rows, int64_t count);
 void mn_placement_release(const struct mn_placement *placement, enum mn_place place, struct mn_rows *rows,
