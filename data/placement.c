@@ -64,7 +64,10 @@ mn_status mn_placement_allocate(const struct mn_placement *p, enum mn_place plac
                                 int64_t count) {
   MN_TRY(take(p, place, &to->x, count, p->form.x_row));
   MN_TRY(take(p, place, &to->y, count, p->form.y_row));
-  return mn_rows_largest(to, &p->form, count);
+  if (!p->form.scaled) return MN_OK;
+  to->largest = malloc((size_t)count * sizeof *to->largest);
+  return to->largest ? MN_OK
+                     : mn_fail(MN_NO_MEMORY, "no memory for the scales of %lld rows", (long long)count);
 }
 
 void mn_placement_release(const struct mn_placement *p, enum mn_place place, struct mn_rows *rows,

@@ -33,9 +33,6 @@ struct mn_rows {
 mn_status mn_rows_form(struct mn_rows_form *form, const struct mn_dataset *dataset,
                        const struct mn_device *device);
 
-/* Allocates rows->largest, for `free`, if the form is scaled. MN_NO_MEMORY. */
-mn_status mn_rows_largest(struct mn_rows *rows, const struct mn_rows_form *form, int64_t count);
-
 /* Rows first … first + count − 1, which go to rows at … at + count − 1. */
 struct mn_range {
   int64_t first, count, at;

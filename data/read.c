@@ -47,13 +47,6 @@ mn_status mn_rows_form(struct mn_rows_form *form, const struct mn_dataset *datas
   return MN_OK;
 }
 
-mn_status mn_rows_largest(struct mn_rows *rows, const struct mn_rows_form *form, int64_t count) {
-  if (!form->scaled) return MN_OK;
-  rows->largest = malloc((size_t)count * sizeof *rows->largest);
-  return rows->largest ? MN_OK
-                       : mn_fail(MN_NO_MEMORY, "no memory for the scales of %lld rows", (long long)count);
-}
-
 /* Takes the next task; returns its number, or −1 after the last and after a failed one. */
 static int64_t take(struct reading *r, struct mn_range *task) {
   MN_REQUIRE(pthread_mutex_lock(&r->mutex) == 0);

@@ -86,11 +86,11 @@ static void notes_the_largest(void **state) {
   const struct mn_range ranges[] = {{ROWS / 2, ROWS / 2, AT}, {0, ROWS / 2, AT + ROWS / 2}};
   struct made m = make(ROWS, 1);
   struct mn_rows_form form = {.real = 4, .scaled = 1, .x_row = 4 * INPUTS, .y_row = 4};
-  struct mn_rows to = {.x = malloc((size_t)(ROWS + AT) * form.x_row)};
+  struct mn_rows to = {.x = malloc((size_t)(ROWS + AT) * form.x_row),
+                       .largest = malloc((ROWS + AT) * sizeof *to.largest)};
   m.base.read = read_odd;
   m.base.parallel = 4;
   m.base.classes = 0, m.base.outputs = 0;
-  MUST(mn_rows_largest(&to, &form, ROWS + AT));
   assert_true(to.x && to.largest);
   for (int i = 0; i < AT; i++) to.largest[i] = -1;
   MUST(mn_read_rows(&m.base, &form, ranges, 2, &to, NULL));
@@ -101,10 +101,6 @@ static void notes_the_largest(void **state) {
   }
   for (int i = 0; i < AT; i++) assert_true(to.largest[i] == -1);
   free(to.x), free(to.largest);
-  to.largest = NULL;
-  form.scaled = 0;
-  MUST(mn_rows_largest(&to, &form, ROWS));
-  assert_null(to.largest);
 }
 
 /* Who has read; each waits for so many, for two seconds at most. */
