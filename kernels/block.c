@@ -78,11 +78,12 @@ static inline void notice(struct noticed *all, struct noticed part) {
 struct plane {
   float *to, factor;
   int scaled;
+  enum mn_plane_kind kind;
 };
 
-static inline struct plane plane_at(const struct mn_operand *o, int64_t at) {
+static inline struct plane plane_at(const struct mn_operand *o, enum mn_plane_kind kind, int64_t at) {
   if (!o || !o->planes[0]) return (struct plane){0};
-  return (struct plane){(float *)o->planes[0] + at, o->scale ? o->scale->factor : 1, o->scale != NULL};
+  return (struct plane){(float *)o->planes[0] + at, o->scale ? o->scale->factor : 1, o->scale != NULL, kind};
 }
 
 /* Writes y of the group, in the forms that are not NULL; returns 0, or NaN when a value is not finite. Each
@@ -93,7 +94,7 @@ static inline real forward(const struct group *g, unsigned ops, real *y, struct 
   for (int64_t c = 0; c < g->width; c++) poison += 0 * output(g, ops, c);
   for (int64_t c = 0; y && c < g->width; c++) y[c] = output(g, ops, c);
   for (int64_t c = 0; plane.to && c < g->width; c++)
-    plane.to[c] = mn_to_plane((float)output(g, ops, c), plane.factor, plane.scaled);
+    plane.to[c] = mn_to_plane(plane.kind, (float)output(g, ops, c), plane.factor);
   return poison;
 }
 
@@ -129,7 +130,7 @@ static inline struct noticed backward(const struct group *g, unsigned ops, real 
     for (int64_t c = 0; c < g->width; c++)
       largest = fmaxf(largest, fabsf((float)input_gradient(g, ops, c, m1, m2)));
   for (int64_t c = 0; plane.to && c < g->width; c++)
-    plane.to[c] = mn_to_plane((float)input_gradient(g, ops, c, m1, m2), plane.factor, plane.scaled);
+    plane.to[c] = mn_to_plane(plane.kind, (float)input_gradient(g, ops, c, m1, m2), plane.factor);
   for (int64_t c = 0; dz && c < g->width; c++) dz[c] = input_gradient(g, ops, c, m1, m2);
   return (struct noticed){poison, largest};
 }
@@ -162,8 +163,8 @@ static inline struct group group_at(const struct mn_block *b, unsigned ops, int6
 
 /* Computes z, mean and rstd of a group, and writes z, mean, rstd and y, each unless NULL. Returns 0, or NaN
  * when a value is not finite. */
-static inline real forward_at(const struct mn_block *b, unsigned ops, const real *d, int64_t row, int64_t k,
-                              struct group *g) {
+static inline real forward_at(const struct mn_block *b, enum mn_plane_kind planes, unsigned ops,
+                              const real *d, int64_t row, int64_t k, struct group *g) {
   int64_t at = g->z - (real *)b->z, c0 = k * g->width;
   if (ops & MN_OP_BIAS)
     for (int64_t c = 0; c < g->width; c++) g->z[c] = d[at + c] + ((const real *)b->bias)[c0 + c];
@@ -175,13 +176,13 @@ static inline real forward_at(const struct mn_block *b, unsigned ops, const real
     if (b->rstd) ((real *)b->rstd)[row * b->groups + k] = g->rstd;
   }
   real *y = b->y && b->y->real ? (real *)b->y->real + at : NULL;
-  return forward(g, ops, y, plane_at(b->y, at));
+  return forward(g, ops, y, plane_at(b->y, planes, at));
 }
 
 /* Writes dz of the group and adds to its chunk's column sums. If dy is NULL, dy is the gradient of the loss,
  * whose part is stored too. */
-static inline struct noticed backward_at(const struct mn_block *b, unsigned ops, const real *dy, int64_t row,
-                                         int64_t k, struct group g) {
+static inline struct noticed backward_at(const struct mn_block *b, enum mn_plane_kind planes, unsigned ops,
+                                         const real *dy, int64_t row, int64_t k, struct group g) {
   int64_t at = g.z - (real *)b->z, c0 = k * g.width;
   real loss = 0;
   if (dy) {
@@ -195,15 +196,16 @@ static inline struct noticed backward_at(const struct mn_block *b, unsigned ops,
   int64_t plane = mn_chunks(b->rows) * b->channels;
   real *sums = (real *)b->sums + row / MN_CHUNK_ROWS * b->channels + c0;
   real *dz = b->dz->real ? (real *)b->dz->real + at : NULL;
-  struct noticed of = backward(&g, ops, dz, plane_at(b->dz, at), sums, sums + plane, sums + 2 * plane);
+  struct noticed of =
+      backward(&g, ops, dz, plane_at(b->dz, planes, at), sums, sums + plane, sums + 2 * plane);
   of.poison += 0 * loss;
   return of;
 }
 
 /* Applies the epilogue to one chunk of rows. Each chunk has its own column sums, so no two threads write the
  * same ones. */
-static inline struct noticed chunk(const struct mn_block *b, enum mn_epilogue_kind kind, unsigned ops,
-                                   const real *d, int64_t index) {
+static inline struct noticed chunk(const struct mn_block *b, enum mn_epilogue_kind kind,
+                                   enum mn_plane_kind planes, unsigned ops, const real *d, int64_t index) {
   int64_t first = index * MN_CHUNK_ROWS,
           last = first + MN_CHUNK_ROWS < b->rows ? first + MN_CHUNK_ROWS : b->rows;
   int64_t groups = ops & MN_OP_NORM ? b->groups : 1, plane = mn_chunks(b->rows) * b->channels;
@@ -215,9 +217,9 @@ static inline struct noticed chunk(const struct mn_block *b, enum mn_epilogue_ki
   for (int64_t row = first; row < last; row++)
     for (int64_t k = 0; k < groups; k++) {
       struct group g = group_at(b, ops, row, k, kind == MN_BLOCK_BACKWARD);
-      if (kind != MN_BLOCK_BACKWARD) all.poison += forward_at(b, ops, d, row, k, &g);
+      if (kind != MN_BLOCK_BACKWARD) all.poison += forward_at(b, planes, ops, d, row, k, &g);
       if (kind != MN_BLOCK)
-        notice(&all, backward_at(b, ops, kind == MN_BLOCK_BACKWARD ? d : NULL, row, k, g));
+        notice(&all, backward_at(b, planes, ops, kind == MN_BLOCK_BACKWARD ? d : NULL, row, k, g));
     }
   return all;
 }
@@ -231,6 +233,7 @@ static void note_largest(struct mn_device *device, struct mn_scale *scale, float
 /* Without b.z, z overwrites d. */
 void MN_CPU(mn_block)(struct mn_device *device, void *d, const struct mn_epilogue *e) {
   struct mn_block b = *e->block;
+  const enum mn_plane_kind planes = device->plane_kind;
   int64_t chunks = mn_chunks(b.rows), elements = b.rows * b.channels;
   int bad = 0, parallel = elements > MN_PARALLEL_FROM;
   float largest = 0;
@@ -240,8 +243,8 @@ void MN_CPU(mn_block)(struct mn_device *device, void *d, const struct mn_epilogu
 #pragma omp parallel for schedule(static) if (parallel) reduction(| : bad) reduction(max : largest)
   for (int64_t i = 0; i < chunks; i++) {
     /* With ops a constant, the compiler removes the tests of them: three times as fast. */
-    struct noticed of =
-        b.ops == MN_OP_ALL ? chunk(&b, e->kind, MN_OP_ALL, d, i) : chunk(&b, e->kind, b.ops, d, i);
+    struct noticed of = b.ops == MN_OP_ALL ? chunk(&b, e->kind, planes, MN_OP_ALL, d, i)
+                                           : chunk(&b, e->kind, planes, b.ops, d, i);
     bad |= !(of.poison == 0);
     largest = fmaxf(largest, of.largest);
   }

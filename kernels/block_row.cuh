@@ -213,12 +213,12 @@ static mn_block_arguments<Real> mn_block_arguments_of(struct mn_device *device, 
     a.mean = static_cast<Real *>(b->mean), a.rstd = static_cast<Real *>(b->rstd);
   }
   if (epilogue->kind != MN_BLOCK_BACKWARD && b->y) {
-    a.y = static_cast<Real *>(b->y->real), a.y_planes = mn_planes_of(b->y);
+    a.y = static_cast<Real *>(b->y->real), a.y_planes = mn_planes_of(device, b->y);
     MN_REQUIRE(!a.y_planes.scale || b->ops & MN_OP_NORM);
     if (a.y_planes.high) b->y->stale = 0;
   }
   if (epilogue->kind != MN_BLOCK) {
-    a.dz = static_cast<Real *>(b->dz->real), a.dz_planes = mn_planes_of(b->dz);
+    a.dz = static_cast<Real *>(b->dz->real), a.dz_planes = mn_planes_of(device, b->dz);
     if (a.dz_planes.high) b->dz->stale = 0;
     a.sums = static_cast<Real *>(b->sums);
   }

@@ -72,14 +72,12 @@ static sink<Rule, Real> sink_of(struct mn_device *device, int64_t channels,
   if (!epilogue) return to;
   MN_REQUIRE(epilogue->kind == MN_STORE || mn_is_sum(epilogue->kind) || epilogue->kind == MN_UPDATE);
   to.into = epilogue->narrow ? NULL : static_cast<Real *>(epilogue->into);
-  if (epilogue->narrow)
-    to.planes =
-        mn_planes_at(static_cast<Real *>(epilogue->into), device->scaled ? MN_PLANES_FP16 : MN_PLANES_BF16);
+  if (epilogue->narrow) to.planes = mn_planes_at(static_cast<Real *>(epilogue->into), device->plane_kind);
   to.nonfinite = device->nonfinite;
   if (epilogue->kind == MN_UPDATE) {
     const struct mn_update *update = epilogue->update;
     MN_REQUIRE(update->w->rows * update->w->cols == channels);
-    to.planes = mn_planes_of(update->w);
+    to.planes = mn_planes_of(device, update->w);
     to.into = static_cast<Real *>(update->w->real);
     to.moments = mn_moments_of<Rule, Real>(update, 0);
     to.rule = Rule::of(device, update->rule);

@@ -22,6 +22,20 @@ static const struct mn_kernels fp32 = {MN_KERNELS(FP32, CPU, AS, NONE)},
 MN_WORDS(precision, enum mn_precision, MN_PRECISIONS, [MN_FP64] = "fp64", [MN_FP32] = "fp32",
          [MN_TF32] = "tf32", [MN_BF16] = "bf16", [MN_FP16] = "fp16", [MN_FP16X3] = "fp16x3");
 
+/* By precision. The tolerance is eight roundings of a product's inputs, if these are rounded. */
+static const struct {
+  size_t real;
+  enum mn_plane_kind planes;
+  int capability;
+  double tolerance;
+} rows[] = {[MN_FP64] = {sizeof(double), MN_NO_PLANES, 0, 1e-10},
+            [MN_FP32] = {sizeof(float), MN_NO_PLANES, 0, 1e-5},
+            [MN_TF32] = {sizeof(float), MN_NO_PLANES, 8, 8 * 0x1p-11},
+            [MN_BF16] = {sizeof(float), MN_PLANES_BF16, 8, 8 * 0x1p-9},
+            [MN_FP16] = {sizeof(float), MN_PLANES_FP16, 0, 8 * 0x1p-11},
+            [MN_FP16X3] = {sizeof(float), MN_PLANES_FP16X2, 0, 1e-5}};
+_Static_assert(sizeof rows / sizeof *rows == MN_PRECISIONS, "every precision has a row");
+
 #ifndef MN_CUDA
 mn_status mn_cuda_open(struct mn_device *device) {
   (void)device;
@@ -33,24 +47,31 @@ void mn_cuda_close(struct mn_device *device) {
 }
 #endif
 
+static void set_planes(struct mn_device *device, enum mn_plane_kind kind) {
+  device->plane_kind = kind;
+  device->planes = kind == MN_PLANES_FP16X2 ? 2 : kind != MN_NO_PLANES;
+  device->scaled = kind == MN_PLANES_FP16 || kind == MN_PLANES_FP16X2;
+  device->plane = !device->planes ? 0 : device->type == MN_DEVICE_CUDA ? 2 : sizeof(float);
+}
+
 static mn_status open_device(struct mn_device **out, enum mn_device_type type, int ordinal,
                              enum mn_precision precision) {
   static const struct mn_scale one = {1, 0};
   *out = NULL;
   struct mn_device *device = calloc(1, sizeof *device);
   if (!device) return mn_fail(MN_NO_MEMORY, "no memory for a device");
-  int cuda = type == MN_DEVICE_CUDA;
   device->type = type;
   device->ordinal = ordinal;
   device->precision = precision;
   device->mark = 1;
-  device->real = precision == MN_FP64 ? sizeof(double) : sizeof(float);
-  device->planes = precision == MN_BF16 || precision == MN_FP16; /* mn_cuda_open sets MN_FP16X3's */
-  device->scaled = precision == MN_FP16;
+  device->real = rows[precision].real;
+  device->capability = rows[precision].capability;
+  device->tolerance = rows[precision].tolerance;
+  set_planes(device, rows[precision].planes);
   device->kernels = precision == MN_FP64 ? &fp64 : &fp32;
   snprintf(device->name, sizeof device->name, "CPU (%d threads)", omp_get_max_threads());
-  mn_status status = cuda ? mn_cuda_open(device) : mn_blas_take_buffers();
-  device->plane = !device->planes ? 0 : cuda ? 2 : sizeof(float);
+  mn_status status = type == MN_DEVICE_CUDA ? mn_cuda_open(device) : mn_blas_take_buffers();
+  if (device->planes == 2 && !device->has_own_gemm) set_planes(device, MN_NO_PLANES);
   if (status == MN_OK) status = device->kernels->allocate(device, (void **)&device->nonfinite, sizeof(int));
   if (status == MN_OK) status = device->kernels->zero(device, device->nonfinite, sizeof(int));
   if (status == MN_OK)

@@ -90,13 +90,13 @@ static mn_status no_driver(cudaError_t error) {
                  error == cudaSuccess ? "none is visible" : cudaGetErrorString(error));
 }
 
-static mn_status check_precision(const cudaDeviceProp *p, enum mn_precision precision) {
-  if (p->major >= 8 || (precision != MN_TF32 && precision != MN_BF16)) return MN_OK;
+static mn_status check_precision(const cudaDeviceProp *p, const struct mn_device *device) {
+  if (p->major >= device->capability) return MN_OK;
   return mn_fail(
       MN_NO_DEVICE,
-      "%s (compute capability %d.%d) has no %s, which needs 8.0 or newer; the precision fp32 would "
+      "%s (compute capability %d.%d) has no %s, which needs %d.0 or newer; the precision fp32 would "
       "do",
-      p->name, p->major, p->minor, mn_precision_name(precision));
+      p->name, p->major, p->minor, mn_precision_name(device->precision), device->capability);
 }
 
 static mn_status check_code(const cudaDeviceProp *p) {
@@ -161,7 +161,7 @@ extern "C" mn_status mn_cuda_open(struct mn_device *device) {
                    count == 1 ? "is" : "are", count);
   cudaDeviceProp properties;
   MN_CUDA_TRY(cudaGetDeviceProperties(&properties, ordinal));
-  MN_TRY(check_precision(&properties, device->precision));
+  MN_TRY(check_precision(&properties, device));
   MN_CUDA_TRY(cudaSetDevice(ordinal));
   MN_TRY(check_code(&properties));
   if (*loaded().error)
@@ -179,7 +179,6 @@ extern "C" mn_status mn_cuda_open(struct mn_device *device) {
   /* CUDA graphs have programmatic dependent launch since CUDA 12.3. */
   cuda->dependents = properties.major >= 9 && CUDART_VERSION >= 12030 && driver >= 12030;
   mn_hopper_open(cuda, &properties);
-  if (cuda->encode && device->precision == MN_FP16X3) device->planes = 2, device->scaled = 1;
   device->has_own_gemm = cuda->encode && device->planes > 0;
   return open_parts(cuda);
 }

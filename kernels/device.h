@@ -6,7 +6,7 @@
 #include "kernels/kernels.h"
 
 /* name: "cpu", "cuda", "cuda:1" or "auto", which takes the GPU when one is there, else the CPU. precision:
- * "fp64", "fp32", "tf32", "bf16", "fp16" or "fp16x3". `*out` is the caller's. MN_USAGE: no such word.
+ * one of mn_precision_words. `*out` is the caller's. MN_USAGE: no such word.
  * MN_NO_DEVICE: no driver, no GPU, a build without CUDA, or a precision that the GPU (below sm_80) lacks.
  * MN_NO_MEMORY: on the CPU also for what its products take (kernels/blas.h). */
 MN_API mn_status mn_device_open(struct mn_device **out, const char *name, const char *precision);
@@ -26,8 +26,8 @@ MN_API mn_status mn_device_write(struct mn_device *device, void *to, const doubl
 MN_API mn_status mn_device_read(struct mn_device *device, double *to, const void *from, int64_t count);
 
 /* The CUDA part of opening and closing (device.cu; device.c in a build without CUDA). mn_cuda_open reads
- * type, ordinal and precision, creates device->cuda and sets kernels, name, versions and has_own_gemm;
- * mn_cuda_close frees what it has created, also after an error. */
+ * type, ordinal, planes and what follows from the precision, creates device->cuda and sets kernels, name,
+ * versions and has_own_gemm; mn_cuda_close frees what it has created, also after an error. */
 MN_C mn_status mn_cuda_open(struct mn_device *device);
 MN_C void mn_cuda_close(struct mn_device *device);
 

@@ -6,7 +6,6 @@
 #include "kernels/real.h"
 
 mn_status MN_CPU(mn_add)(struct mn_device *device, struct mn_operand *y, const void *a, const void *b) {
-  (void)device;
   const real *pa = a, *pb = b;
   real *out = y->real;
   float *plane = y->planes[0];
@@ -16,7 +15,7 @@ mn_status MN_CPU(mn_add)(struct mn_device *device, struct mn_operand *y, const v
   for (int64_t i = 0; i < count; i++) {
     real sum = pa[i] + pb[i];
     if (out) out[i] = sum;
-    if (plane) plane[i] = mn_to_bf16((float)sum);
+    if (plane) plane[i] = mn_to_plane(device->plane_kind, (float)sum, 1);
   }
   return MN_OK;
 }
@@ -42,7 +41,7 @@ mn_status MN_CPU(mn_round)(struct mn_device *device, struct mn_operand *operand,
   }
   const float factor = scale ? scale->factor : 1;
 #pragma omp parallel for schedule(static) if (count > MN_PARALLEL_FROM)
-  for (int64_t i = 0; i < count; i++) plane[i] = mn_to_plane_of(operand, (float)from[i], factor);
+  for (int64_t i = 0; i < count; i++) plane[i] = mn_to_plane_of(device, operand, (float)from[i], factor);
   operand->stale = 0;
   return MN_OK;
 }

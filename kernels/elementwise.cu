@@ -44,7 +44,7 @@ template mn_status mn_cuda_accumulate<double>(struct mn_device *, const struct m
 template <typename Real>
 mn_status mn_cuda_add<Real>::run(struct mn_device *device, struct mn_operand *y, const void *a,
                                  const void *b) {
-  const mn_planes planes = mn_planes_of(y);
+  const mn_planes planes = mn_planes_of(device, y);
   MN_REQUIRE(!planes.scale);
   return add(device, static_cast<Real *>(y->real), planes, static_cast<const Real *>(a),
              static_cast<const Real *>(b), y->rows * y->cols, NULL);
@@ -87,7 +87,7 @@ static __global__ void __launch_bounds__(MN_CUDA_THREADS)
 template <typename Real>
 mn_status mn_cuda_round<Real>::run(struct mn_device *device, struct mn_operand *operand, int measure) {
   const Real *from = static_cast<const Real *>(operand->real);
-  const mn_planes planes = mn_planes_of(operand);
+  const mn_planes planes = mn_planes_of(device, operand);
   MN_REQUIRE(from && planes.high);
   constexpr int W = 8; /* 16 bytes of the result */
   const int64_t count = operand->rows * operand->cols;
@@ -209,5 +209,5 @@ mn_status mn_split_cuda(struct mn_device *device, struct mn_operand *w, int64_t 
 mn_status mn_join_cuda(struct mn_device *device, float *to, const struct mn_operand *w, int64_t first,
                        int64_t count) {
   const struct mn_operand from = halves_of(w, first, count);
-  return narrow(device, to, mn_weight_of<float>(&from), count);
+  return narrow(device, to, mn_weight_of<float>(device, &from), count);
 }

@@ -108,9 +108,7 @@ static __global__ void __launch_bounds__(FAR_THREADS)
  * multiprocessor of its own. */
 mn_status mn_gather_cuda(struct mn_device *device, const struct mn_gather *g) {
   enum { SHARED = 160 * 1024 };
-  const rounding r = {{!g->planes[0]  ? MN_NO_PLANES
-                       : g->planes[1] ? MN_PLANES_FP16X2
-                                      : MN_PLANES_FP16,
+  const rounding r = {{g->planes[0] ? device->plane_kind : MN_NO_PLANES,
                        static_cast<uint16_t *>(g->planes[0]), static_cast<uint16_t *>(g->planes[1]),
                        const_cast<struct mn_scale *>(g->scales)},
                       g->batch};

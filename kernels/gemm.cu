@@ -282,7 +282,7 @@ mn_status mn_cuda_gemm<Real>::run(struct mn_device *device, enum mn_form form, c
   p.scale_a = a->scale, p.scale_b = b->scale, p.arrival = arrival;
   p.a[0] = planes ? a->planes[0] : a->real, p.b[0] = planes ? b->planes[0] : b->real;
   if (planes) {
-    p.planes = mn_planes_of(a).kind, p.a[1] = a->planes[1], p.b[1] = b->planes[1];
+    p.planes = mn_planes_of(device, a).kind, p.a[1] = a->planes[1], p.b[1] = b->planes[1];
     mn_hopper_launcher *const launch = mn_hopper_plan(device, &p, epilogue);
     if (launch || a->planes[1]) {
       MN_TRY((launch ? launch : mn_hopper_store_and_apply)(device, &p, epilogue));
@@ -290,7 +290,9 @@ mn_status mn_cuda_gemm<Real>::run(struct mn_device *device, enum mn_form form, c
     }
   }
   if (arrival && arrival->own) MN_TRY(mn_peer_complete(device, gathered));
-  p.precision = !planes && device->precision == MN_FP16X3 ? MN_FP32 : device->precision;
+  p.precision = p.planes == MN_PLANES_BF16       ? MN_BF16
+                : device->precision == MN_FP16X3 ? MN_FP32
+                                                 : device->precision;
   MN_REQUIRE(p.a[0] && p.b[0] && p.precision <= MN_FP16);
   if (mn_is_sum(epilogue->kind) || epilogue->narrow || (epilogue->kind == MN_UPDATE && !epilogue->into))
     return multiply_in_slices<Real>(device, &p, epilogue);

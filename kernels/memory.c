@@ -90,7 +90,7 @@ static void round_row(const struct mn_gather *g, int64_t i, const float *from) {
   const int64_t cols = (int64_t)(g->of[0].bytes / sizeof *from);
   const float factor = g->scales[i / g->batch].factor;
   float *to = (float *)g->planes[0] + i * cols;
-  for (int64_t c = 0; c < cols; c++) to[c] = mn_to_plane(from[c], factor, 1);
+  for (int64_t c = 0; c < cols; c++) to[c] = mn_to_plane(MN_PLANES_FP16, from[c], factor);
 }
 
 mn_status mn_gather_cpu(struct mn_device *device, const struct mn_gather *g) {

@@ -7,10 +7,6 @@
 #include "kernels/cuda.cuh"
 #include "kernels/planes.h"
 
-/* The content of an operand's planes, which decides which products of planes are summed: high·high alone or,
- * of two planes, low·high and high·low too. */
-enum mn_plane_kind { MN_NO_PLANES, MN_PLANES_BF16, MN_PLANES_FP16, MN_PLANES_FP16X2 };
-
 /* An operand's planes as a kernel's argument. */
 struct mn_planes {
   enum mn_plane_kind kind;
@@ -19,12 +15,10 @@ struct mn_planes {
 };
 
 /* From element `offset` on; of no operand, or one without planes, MN_NO_PLANES. */
-static inline mn_planes mn_planes_of(const struct mn_operand *o, int64_t offset = 0) {
+static inline mn_planes mn_planes_of(const struct mn_device *device, const struct mn_operand *o,
+                                     int64_t offset = 0) {
   if (!o || !o->planes[0]) return {};
-  return {o->planes[1] ? MN_PLANES_FP16X2
-          : o->scale   ? MN_PLANES_FP16
-                       : MN_PLANES_BF16,
-          static_cast<uint16_t *>(o->planes[0]) + offset,
+  return {device->plane_kind, static_cast<uint16_t *>(o->planes[0]) + offset,
           o->planes[1] ? static_cast<uint16_t *>(o->planes[1]) + offset : NULL, o->scale};
 }
 
@@ -191,8 +185,9 @@ template <typename Real> struct mn_weight {
 /* From element `offset` on. The bfloat16 plane of a split weight is its upper half; one beside reals, of a
  * caller's weight, is rounded to even. */
 template <typename Real>
-static inline mn_weight<Real> mn_weight_of(const struct mn_operand *w, int64_t offset = 0) {
-  const mn_planes planes = mn_planes_of(w, offset);
+static inline mn_weight<Real> mn_weight_of(const struct mn_device *device, const struct mn_operand *w,
+                                           int64_t offset = 0) {
+  const mn_planes planes = mn_planes_of(device, w, offset);
   MN_REQUIRE(w->low ? !w->real && sizeof(Real) == sizeof(float) : w->real != NULL);
   return {w->real ? static_cast<Real *>(w->real) + offset : NULL, planes, w->low ? w->low + offset : NULL};
 }

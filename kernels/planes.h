@@ -65,14 +65,15 @@ static inline float mn_to_fp16(float value) {
   return value + copysignf(INFINITY, value); /* NaN stays NaN */
 }
 
-/* The element of a plane; scaled planes are float16. */
-static inline float mn_to_plane(float value, float factor, int scaled) {
-  return scaled ? mn_to_fp16(value * factor) : mn_to_bf16(value);
+/* The element of a first plane. */
+static inline float mn_to_plane(enum mn_plane_kind kind, float value, float factor) {
+  return kind == MN_PLANES_BF16 ? mn_to_bf16(value) : mn_to_fp16(value * factor);
 }
 
 /* The element of this operand's first plane. */
-static inline float mn_to_plane_of(const struct mn_operand *o, float value, float factor) {
-  return o->split ? mn_to_upper_half(value) : mn_to_plane(value, factor, o->scale != NULL);
+static inline float mn_to_plane_of(const struct mn_device *device, const struct mn_operand *o, float value,
+                                   float factor) {
+  return o->split ? mn_to_upper_half(value) : mn_to_plane(device->plane_kind, value, factor);
 }
 
 /* The larger of the two: `largest` so far, and |value| if that is finite. */

@@ -37,6 +37,10 @@ enum mn_precision {
   MN_PRECISIONS,
 };
 
+/* The content of an operand's planes, which decides which products of planes are summed: high·high alone or,
+ * of two planes, low·high and high·low too. */
+enum mn_plane_kind { MN_NO_PLANES, MN_PLANES_BF16, MN_PLANES_FP16, MN_PLANES_FP16X2 };
+
 /* The word for a precision, such as "fp64"; NULL for an invalid precision. In device.c. */
 extern const char *const mn_precision_words[]; /* NULL-terminated */
 MN_API const char *mn_precision_name(enum mn_precision precision);
@@ -53,7 +57,10 @@ struct mn_device {
   enum mn_device_type type;
   int ordinal; /* the GPU's number, as mn_device_open was given it */
   enum mn_precision precision;
-  size_t real;  /* bytes of a real: 8 or 4 */
+  int capability;   /* the precision needs a GPU of this compute capability (8: 8.0) or newer */
+  double tolerance; /* relative, of results in the precision */
+  size_t real;      /* bytes of a real: 8 or 4 */
+  enum mn_plane_kind plane_kind;
   int planes;   /* planes of an operand that GEMMs read: 0, 1 or 2 */
   size_t plane; /* bytes of a plane's element: 2 on CUDA, and 4 on the CPU, which keeps the rounded value in a
                    float so that sgemm can read it; 0 without planes */

@@ -56,7 +56,7 @@ void MN_CPU(mn_rule)(struct mn_device *device, const struct mn_update *update, v
       }
       w[i] -= rate * step;
     }
-    if (plane) plane[i] = mn_to_plane_of(update->w, (float)w[i], factor);
+    if (plane) plane[i] = mn_to_plane_of(device, update->w, (float)w[i], factor);
   }
   if (update->clears) memset(gradient, 0, (size_t)count * sizeof(real));
 }

@@ -33,7 +33,7 @@ static __global__ void __launch_bounds__(MN_CUDA_THREADS)
 template <class Rule, typename Real>
 static mn_status update_by(struct mn_device *device, const struct mn_update *update, Real *d, int64_t offset,
                            int64_t count) {
-  const mn_weight<Real> w = mn_weight_of<Real>(update->w, offset);
+  const mn_weight<Real> w = mn_weight_of<Real>(device, update->w, offset);
   const mn_moments<Rule, Real> moments = mn_moments_of<Rule, Real>(update, offset);
   constexpr int W = mn_width<Real>;
   bool wide = mn_aligned(16, w.real, d) && mn_aligned(2 * W, w.planes.high, w.planes.low, w.low);

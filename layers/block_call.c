@@ -190,12 +190,11 @@ static mn_status check(const struct mn_device *device, const struct mn_block_cal
   MN_TRY(check_aligned("dz_scale", call->dz_scale, 16));
   MN_TRY(check_aligned("workspace", call->workspace, parts));
   if (call->dz_scale_ready && !call->dz_scale) return mn_fail(MN_USAGE, "dz_scale is ready, and is NULL");
-  const enum mn_precision p = device->precision;
   int narrow = call->x.narrow || call->weight.narrow || call->narrow;
   for (int i = 0; i < MN_BLOCK_PARAMETERS; i++) narrow |= call->of[i].narrow != NULL;
-  if (narrow && (device->type != MN_DEVICE_CUDA || (p != MN_BF16 && p != MN_FP16)))
-    return mn_fail(MN_USAGE, "%s on %s takes no 16-bit values; floats would do", mn_precision_name(p),
-                   device->name);
+  if (narrow && (device->type != MN_DEVICE_CUDA || device->planes != 1))
+    return mn_fail(MN_USAGE, "%s on %s takes no 16-bit values; floats would do",
+                   mn_precision_name(device->precision), device->name);
   return MN_OK;
 }
 

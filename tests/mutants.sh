@@ -238,9 +238,9 @@ mutant "sgd: decay after momentum" $u 'w[i] -= rate * step;' 'w[i] -= rate * (st
 mutant "sgd: nesterov without momentum" $u 'at + momentum * m[i] : m[i]' 'at + m[i] : m[i]'
 mutant "sgd: nesterov dropped" $u 'rule->nesterov ? at + momentum * m[i] : m[i]' 'm[i]'
 mutant "sgd: clipping dropped" $u 'scale * g[i]' 'g[i]'
-mutant "sgd: plane left stale" $u 'if (plane) plane[i] = mn_to_plane_of(update->w, (float)w[i], factor);' ''
-mutant "sgd: ties of copies to even" $u 'mn_to_plane_of(update->w, (float)w[i], factor)' \
-  'mn_to_plane((float)w[i], factor, update->w->scale != NULL)'
+mutant "sgd: plane left stale" $u 'if (plane) plane[i] = mn_to_plane_of(device, update->w, (float)w[i], factor);' ''
+mutant "sgd: ties of copies to even" $u 'mn_to_plane_of(device, update->w, (float)w[i], factor)' \
+  'mn_to_plane(device->plane_kind, (float)w[i], factor)'
 mutant "sgd: plane without its factor" $u 'update->w->scale ? update->w->scale->factor : 1;' '1;'
 mutant "sgd: sums of gradients stay" $u 'if (update->clears) memset(gradient' 'if (0) memset(gradient'
 mutant "sgd: every gradient cleared" $u 'if (update->clears) memset(gradient' 'if (gradient) memset(gradient'

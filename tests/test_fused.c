@@ -102,7 +102,7 @@ static double rounding(const struct duel *d) {
 }
 
 static void set_bounds(struct duel *d, double whole, double product, double rstd) {
-  const double loose = mn_parity_tolerances[d->c.precision];
+  const double loose = d->on[ACTUAL]->tolerance;
   const int split = d->c.precision == MN_FP16X3;
   d->unit = split ? 0x1p-20 : 0x1p-24 * (1 + (double)d->c.inputs / 16);
   d->normalised = 4 * (d->unit * product + 0x1p-24 * whole) * rstd + 0x1p-22;

@@ -11,7 +11,7 @@
  * (train/check/check.h), which has room for eight roundings. Two planes round as little as floats do. */
 static void compare_steps(const struct fused_case *c, struct mn_device *const on[2],
                           struct training *const t[2]) {
-  const double bound = mn_parity_tolerances[c->precision];
+  const double bound = on[1]->tolerance;
   double loss = loss_of(t[0]);
   assert_int_equal(raised(t[1]), 0);
   report(c, "loss", fabs(loss_of(t[1]) / loss - 1), bound);

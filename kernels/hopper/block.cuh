@@ -208,10 +208,9 @@ static inline bool saves(const struct mn_block *b) {
   return b->z || b->mean || b->rstd || (b->y && b->y->real);
 }
 
-/* Whether all forms of an operand can be written: its planes are of this kind, or it has no planes. */
-template <enum mn_plane_kind Planes> static bool writes(const struct mn_operand *o) {
-  return !o || ((mn_planes_of(o).kind == Planes || !o->planes[0]) &&
-                mn_aligned(16, o->real, o->planes[0], o->planes[1]));
+/* Whether all forms of an operand can be written. */
+static inline bool writes(const struct mn_operand *o) {
+  return !o || mn_aligned(16, o->real, o->planes[0], o->planes[1]);
 }
 
 /* The epilogue accesses matrices and vectors of channels 16 bytes at a time, so all must be aligned to that.
@@ -225,8 +224,8 @@ static mn_hopper_launcher *plan_block(const struct mn_device *device, const stru
   if (p->form != (kind == MN_BLOCK_BACKWARD ? MN_NN : MN_NT)) return NULL;
   if (kind == MN_BLOCK_LOSS && (saves(b) || b->y)) return NULL;
   if (kind == MN_BLOCK_BACKWARD && b->narrow) return NULL;
-  if (kind != MN_BLOCK && (b->dz->real || !b->dz->planes[0] || !writes<Planes>(b->dz))) return NULL;
-  if (b->ops != MN_OP_ALL || !writes<Planes>(b->y) ||
+  if (kind != MN_BLOCK && (b->dz->real || !b->dz->planes[0] || !writes(b->dz))) return NULL;
+  if (b->ops != MN_OP_ALL || !writes(b->y) ||
       !mn_aligned(16, b->bias, b->gamma, b->beta, b->z, b->target, b->sums))
     return NULL;
   if (kind == MN_BLOCK_BACKWARD) return plan_width<MN_NN, MN_BLOCK_BACKWARD, false, Planes>(device, p, width);

@@ -182,8 +182,8 @@ template <class Rule, int Moments, bool Split, class Tile>
 static mn_status launch_update(struct mn_device *device, const struct mn_hopper_product *p,
                                const struct mn_epilogue *epilogue) {
   const struct mn_update *u = epilogue->update;
-  const update_arguments<Rule> a = {mn_weight_of<float>(u->w), mn_moments_of<Rule, float>(u, 0), p->rows,
-                                    p->cols, Rule::of(device, u->rule)};
+  const update_arguments<Rule> a = {mn_weight_of<float>(device, u->w), mn_moments_of<Rule, float>(u, 0),
+                                    p->rows, p->cols, Rule::of(device, u->rule)};
   return mn_hopper_launch<MN_TN, update_epilogue<Rule, Moments, Split, Tile>>(device, p, a,
                                                                               panel_of<Tile>(p));
 }
@@ -214,7 +214,7 @@ static mn_hopper_launcher *plan_rule(const struct mn_device *device, const struc
 template <enum mn_plane_kind Kind>
 static mn_hopper_launcher *plan_update(const struct mn_device *device, const struct mn_hopper_product *p,
                                        const struct mn_update *u) {
-  if (p->form != MN_TN || mn_planes_of(u->w).kind != Kind ||
+  if (p->form != MN_TN || !u->w->planes[0] ||
       !mn_aligned(16, u->w->real, u->w->planes[0], u->w->planes[1], u->w->low, u->m, u->v))
     return NULL;
   if constexpr (Kind == MN_PLANES_BF16)

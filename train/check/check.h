@@ -73,7 +73,7 @@ double *mn_case_array(const struct mn_case *which, const char *name, int64_t *co
 
 /* `minnow parity`: runs every case of `path` and writes a line a tensor to `out`, or one JSON object. The
  * error of a tensor is ‖a − e‖/‖e‖, or ‖a‖/√elements if all of e is zero. A `tolerance` ≤ 0 is replaced by
- * mn_parity_tolerances. MN_FAILED: a tensor is past its tolerance, or holds a NaN; and the errors of
+ * device->tolerance. MN_FAILED: a tensor is past its tolerance, or holds a NaN; and the errors of
  * mn_cases_count and mn_case_read.
  *
  * The tolerance of a case with two or more channels a group is at least 4·2⁻²⁴·κ (2⁻⁵³ in fp64). κ is its
@@ -84,10 +84,6 @@ double *mn_case_array(const struct mn_case *which, const char *name, int64_t *co
  * so does the gradient. Such an element is counted and its dy set to 0; the gradients expected for that
  * dy are computed in fp64 on the CPU. */
 mn_status mn_parity(FILE *out, struct mn_device *device, const char *path, double tolerance, int json);
-
-/* fp64 1e-10, fp32 and fp16x3 1e-5; tf32, fp16 and bf16, whose GEMM inputs are rounded by up to 2⁻¹¹, 2⁻¹¹
- * and 2⁻⁹, eight times that: 3.9e-3 and 1.6e-2. */
-extern const double mn_parity_tolerances[MN_PRECISIONS];
 
 /* The error of a tensor, as mn_parity defines it: actual and expected are [count]. */
 double mn_parity_error(const double *actual, const double *expected, int64_t count);

@@ -7,10 +7,6 @@
 
 #include "train/json.h"
 
-const double mn_parity_tolerances[MN_PRECISIONS] = {
-    [MN_FP64] = 1e-10,      [MN_FP32] = 1e-5,        [MN_TF32] = 8 * 0x1p-11,
-    [MN_BF16] = 8 * 0x1p-9, [MN_FP16] = 8 * 0x1p-11, [MN_FP16X3] = 1e-5};
-
 double mn_parity_error(const double *actual, const double *expected, int64_t count) {
   double difference = 0, size = 0, norm = 0;
   for (int64_t i = 0; i < count; i++) {
@@ -211,7 +207,7 @@ static mn_status run_case(struct run *run, const char *path, int index, double t
 mn_status mn_parity(FILE *out, struct mn_device *device, const char *path, double tolerance, int as_json) {
   int cases;
   MN_TRY(mn_cases_count(path, &cases));
-  if (!(tolerance > 0)) tolerance = mn_parity_tolerances[device->precision];
+  if (!(tolerance > 0)) tolerance = device->tolerance;
   struct run run = {.device = device};
   struct mn_json *json = &run.json;
   MN_TRY(mn_json_begin_answer(json, !as_json));
