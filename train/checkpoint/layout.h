@@ -61,8 +61,9 @@ mn_status mn_checkpoint_check_files(const char *path, int least, int keep, const
                                     int how);
 
 /* mn_checkpoint_load; if `brief`, of sizes, constants and options: no tensors, no progress, no fingerprint.
- * `how` is mn_hdf5_open's. After an error *damaged, unless NULL, is set if the file may be a damaged checkpoint
- * of minnow's: 0 for a newer format, for any other kind of file, and for one that cannot be opened. */
+ * `how` is mn_hdf5_open's. After an error *damaged, unless NULL, is set if the file may be a damaged
+ * checkpoint of minnow's: 0 for a newer format, for any other kind of file, and for one that cannot be
+ * opened. */
 mn_status mn_checkpoint_read(struct mn_checkpoint **out, const char *path, int *damaged, int brief, int how);
 
 /* Reads weights alone, and what rows are standardised by, from the files that mn_snapshot_load_weights takes.
