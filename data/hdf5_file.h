@@ -189,14 +189,4 @@ mn_status mn_hdf5_attributes(struct mn_hdf5_file *file, const struct mn_hdf5_obj
 typedef mn_status mn_hdf5_visit(void *data, struct mn_hdf5_file *file, const struct mn_hdf5_object *object);
 mn_status mn_hdf5_walk(struct mn_hdf5_file *file, mn_hdf5_visit *visit, void *data);
 
-/* ---- advice on rows that are slow to read ---- */
-
-enum { MN_ADVICE = 400 }; /* bytes of a text */
-
-/* Finds the cause and the remedy, one line each. Rows that the file stores as they are in memory are read by
- * several threads, without HDF5 (data/dataset.c); all others go through HDF5, which decompresses and converts
- * on one thread at a time. Returns 0 if repacking would not help: rows that are read without HDF5, less than
- * 16 MiB, labels, and objects other than datasets of numbers. */
-int mn_advice_find(char cause[MN_ADVICE], char remedy[MN_ADVICE], const struct mn_hdf5_object *object);
-
 #endif

@@ -87,7 +87,6 @@ mutant() {
   engine/tensor.c) order=${alone:-test_masters test_kernels test_optimizer test_tape} ;;
   kernels/memory.c) order=${alone:-test_masters test_kernels test_loader test_optimizer test_tape} ;;
   kernels/planes.h) order=${alone:-test_masters test_planes test_kernels test_optimizer test_tape} ;;
-  data/advice.c) order=${alone:-test_advice} ;;
   data/dataset.c | data/hdf5_file.c) order=${alone:-test_reading test_library} ;;
   data/hdf5_chunk.c | data/hdf5.c) order=${alone:-test_chunks} ;;
   data/fingerprint.c) order=${alone:-test_fingerprint} ;;
@@ -115,7 +114,7 @@ mutant() {
   train/command/announce.c | train/command/log.c) order=${alone:-test_progress test_terminal test_log test_resume} ;;
   train/command/needs.c) order=${alone:-test_disk} ;;
   train/command/plot.c) order=${alone:-test_command} ;;
-  train/json.c | train/command/info.c) order=${alone:-test_inspect test_faults} ;;
+  train/json.c | train/command/info.c) order=${alone:-test_inspect test_advice test_faults} ;;
   train/command/predict.c) order=${alone:-test_predict} ;;
   train/command/*) order=${alone:-test_pauses test_best test_disk test_training test_terminal} ;;
   train/*) order=${alone:-test_library test_arrays test_trainer test_trainer_errors test_nonfinite test_retake test_pauses test_training test_predict test_standardize} ;;
@@ -561,9 +560,9 @@ mutant "shown: as many decimals for every number" train/command/announce.c 'digi
 mutant "shown: a bar wider than its terminal" train/command/announce.c 'STDERR_FILENO) - 1' 'STDERR_FILENO) + 1'
 mutant "shown: a line a second in a pipe" train/command/announce.c 'plain_interval = 10;' 'plain_interval = 1;'
 mutant "plot: names in another order than the curves" train/command/plot.c '(x < y) - (x > y)' '(x > y) - (x < y)'
-mutant "advice: a chunk too many to a row" data/advice.c '(o->shape[1] - 1) / o->chunk[1]' 'o->shape[1] / o->chunk[1]'
-mutant "advice: doubles taken for floats" data/advice.c 'o->native != sizeof(float)' 'o->native == 0'
-mutant "advice: for small data too" data/advice.c 'o->bytes < WORTH_IT)' '0)'
+mutant "advice: a chunk too many to a row" train/command/info.c '(o->shape[1] - 1) / o->chunk[1]' 'o->shape[1] / o->chunk[1]'
+mutant "advice: doubles taken for floats" train/command/info.c 'o->native != sizeof(float)' 'o->native == 0'
+mutant "advice: for small data too" train/command/info.c 'o->bytes < WORTH_IT)' '0)'
 mutant "log: a resumed run keeps the end" train/command/log.c '&& !is_event(line, "end") &&' '&&'
 mutant "log: changes of a run that is not gone on from" train/command/log.c '? step < resumed : step <= resumed' '? step <= resumed : step <= resumed'
 mutant "log: what a full disk kept out is lost" train/command/log.c 'if (log->error) write_lines(log);' ''

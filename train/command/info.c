@@ -182,8 +182,43 @@ static mn_status show_part(struct mn_json *json, const char *path, enum mn_part 
   return MN_OK;
 }
 
+/* Whether the dataset can be read as rows of reals; integers of rank 2 are read as reals. Smaller ones are
+ * read fast in any form. */
+static int are_rows(const struct mn_hdf5_object *o) {
+  enum { WORTH_IT = 16 << 20 };
+  if (o->layout == H5D_VIRTUAL || o->external || o->lacks || o->bytes < WORTH_IT) return 0;
+  return (o->class == H5T_FLOAT && (o->rank == 1 || o->rank == 2)) ||
+         (o->class == H5T_INTEGER && o->rank == 2);
+}
+
+/* Shows what makes rows slow to read, and the remedy. Rows that the file stores as they are in memory are
+ * read by several threads, without HDF5 (data/dataset.c); all others go through HDF5, which decompresses and
+ * converts on one thread at a time. */
+static void show_advice(struct mn_json *json, const struct mn_hdf5_object *o) {
+  const int chunked = o->layout == H5D_CHUNKED, converted = o->native != sizeof(float);
+  if (!are_rows(o) || (!chunked && !converted)) return;
+  char chunks[64] = "", cause[200], remedy[400];
+  const char *packed = o->filters > o->checksum ? "compressed " : "";
+  const hsize_t across = chunked && o->rank == 2 ? (o->shape[1] - 1) / o->chunk[1] + 1 : 1;
+  if (across > 1)
+    snprintf(chunks, sizeof chunks, ", in %schunks, %llu to a row", packed, (unsigned long long)across);
+  else if (chunked)
+    snprintf(chunks, sizeof chunks, ", in %schunks", packed);
+  snprintf(cause, sizeof cause, "one thread reads it through HDF5%s%s%s%s", chunks,
+           converted ? ", converting each " : "", converted && o->swapped ? "big-endian " : "",
+           converted ? o->type : "");
+  const char *name = o->name + (o->name[0] == '/');
+  if (converted)
+    snprintf(remedy, sizeof remedy,
+             "store it unchunked as float32, in h5py out[\"%.150s\"] = x.astype(\"<f4\")%s", name,
+             o->class == H5T_INTEGER ? ", times scale_factor plus add_offset where it has them" : "");
+  else
+    snprintf(remedy, sizeof remedy, "h5repack -l %.150s:CONTI -f %.150s:NONE in.h5 out.h5", name, name);
+  mn_json_string(json, "slow", cause);
+  mn_json_string(json, "remedy", remedy);
+}
+
 static void show_dataset(struct mn_json *json, const struct mn_hdf5_object *object) {
-  char cause[MN_ADVICE], remedy[MN_ADVICE];
   mn_json_string(json, "type", object->type);
   mn_json_array_open(json, "shape");
   for (int i = 0; i < object->rank; i++) mn_json_unsigned(json, NULL, object->shape[i]);
@@ -191,9 +226,7 @@ static void show_dataset(struct mn_json *json, const struct mn_hdf5_object *obje
   mn_json_unsigned(json, "stored_bytes", object->stored);
   mn_json_boolean(json, "checksums", object->checksum);
   mn_json_boolean(json, "in_other_files", object->layout == H5D_VIRTUAL || object->external);
-  if (!mn_advice_find(cause, remedy, object)) return;
-  mn_json_string(json, "slow", cause);
-  mn_json_string(json, "remedy", remedy);
+  show_advice(json, object);
 }
 
 static const char *const kinds[] = {[MN_HDF5_NOTHING] = "nothing",
