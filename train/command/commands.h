@@ -52,7 +52,7 @@ mn_status mn_verify(FILE *out, const char *path, int json);
  * the same bits). MN_OK when they are the same, MN_FAILED when not; else as mn_checkpoint_load. */
 mn_status mn_diff(FILE *out, const char *a, const char *b, int json);
 
-/* The value of an attribute, of its kind. */
+/* A field of a checkpoint, a number or a text. */
 void mn_inspect_field(struct mn_json *json, const char *key, const void *value, enum mn_hdf5_value_kind kind);
 
 #endif

@@ -8,23 +8,14 @@
 
 void mn_inspect_field(struct mn_json *json, const char *key, const void *value,
                       enum mn_hdf5_value_kind kind) {
-  switch (kind) {
-  case MN_VALUE_INTEGER:
+  if (kind == MN_VALUE_INTEGER)
     mn_json_integer(json, key, *(const int64_t *)value);
-    break;
-  case MN_VALUE_UNSIGNED:
+  else if (kind == MN_VALUE_UNSIGNED)
     mn_json_unsigned(json, key, *(const uint64_t *)value);
-    break;
-  case MN_VALUE_REAL:
+  else if (kind == MN_VALUE_REAL)
     mn_json_number(json, key, *(const double *)value);
-    break;
-  case MN_VALUE_TEXT:
+  else
     mn_json_string(json, key, value);
-    break;
-  case MN_VALUE_NONE:
-  case MN_VALUE_OTHER:
-    mn_json_null(json, key);
-  }
 }
 
 /* A checkpoint. */
