@@ -90,19 +90,7 @@ static mn_status open_file(struct mn_session *s) {
   const struct mn_options *o = &s->options;
   MN_TRY(open_rows(s, &s->train, MN_PART_TRAIN, 1));
   MN_TRY(open_rows(s, &s->test, MN_PART_TEST, 1));
-  if (o->validation > 0) return hold_out(s);
-  const struct mn_dataset *train = s->train;
-  struct mn_dataset *test = s->test;
-  char part[4200];
-  snprintf(part, sizeof part, "the test part of %s", o->data);
-  if (test && test->classes && train->classes && test->outputs > train->outputs)
-    MN_TRY(mn_labels_check_all(test, train->outputs, part, "its training part"));
-  if (test && (test->inputs != train->inputs || test->classes != train->classes ||
-               (!train->classes && test->outputs != train->outputs)))
-    return mn_fail(MN_BAD_DATA, "%s: test has %ld inputs and %ld %s, train %ld and %ld; the two must fit",
-                   o->data, (long)test->inputs, (long)test->outputs, test->classes ? "classes" : "targets",
-                   (long)train->inputs, (long)train->outputs);
-  return MN_OK;
+  return o->validation > 0 ? hold_out(s) : MN_OK;
 }
 
 /* The model that the options name. If they name no loss or no head, these follow from the targets. */
@@ -127,11 +115,13 @@ static mn_status new_model(const struct mn_session *s, struct mn_model_config *c
   return MN_OK;
 }
 
-/* Whether a dataset fits the checkpoint's model. */
+/* Whether a dataset fits the model. */
 static mn_status check_fit(const struct mn_session *s, struct mn_dataset *d, const struct mn_model_config *c,
                            int targets) {
-  return mn_model_check_data(c, s->from_path, d, s->options.data ? s->options.data : "the synthetic data",
-                             targets);
+  char data[4200];
+  snprintf(data, sizeof data, "%s%s", d == s->test && s->train ? "the test part of " : "",
+           s->options.data ? s->options.data : "the synthetic data");
+  return mn_model_check_data(c, *s->from_path ? s->from_path : "the model", d, data, targets);
 }
 
 static mn_status resume(struct mn_session *s) {
@@ -218,6 +208,7 @@ static mn_status open_inputs(struct mn_session *s, struct mn_model_config *confi
   if (s->from && o->loss >= 0) config->loss = (enum mn_loss)o->loss; /* it may be another */
   config->plan = (enum mn_plan)o->plan;
   if (s->from) MN_TRY(check_fit(s, s->train, config, 1));
+  if (s->test) MN_TRY(check_fit(s, s->test, config, 1));
   return s->device ? MN_OK : open_context(s);
 }
 
