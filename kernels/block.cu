@@ -162,8 +162,8 @@ static __device__ element<Real> element_at(const mn_block_arguments<Real> &a, co
   e.z = saved_z<Kind>(a, row, column);
   e.standard = norm ? mn_standardise(e.z, s.mean, s.rstd) : e.z;
   e.v = norm ? mn_normalise(a.ops, e.standard, stored(a, a.gamma, column), stored(a, a.beta, column)) : e.z;
-  const Real dy_dv = mn_dy_dv(a.ops, e.v, a.slope);
-  e.y = dy_dv * e.v;
+  Real dy_dv;
+  e.y = mn_activate(a.ops, e.v, a.slope, dy_dv);
   e.error = Kind == MN_BLOCK_LOSS ? e.y - a.target[row * a.channels + column] : Real(0);
   Real dy = Kind == MN_BLOCK_BACKWARD ? stored(a, a.d, row * a.channels + column) : a.factor * e.error;
   e.g = Kind == MN_BLOCK ? Real(0) : dy_dv * dy;

@@ -20,11 +20,13 @@ __device__ __forceinline__ Real mn_normalise(unsigned ops, Real standard, Real g
   return ops & MN_OP_NORM ? fma(standard, gamma, beta) : standard;
 }
 
-/* dy/dv, so that y = dy_dv·v and g = dy_dv·dy; v = 0 counts as negative. Doubling is exact, so y is
- * the sum of the two equal terms to the bit. */
-template <typename Real> __device__ __forceinline__ Real mn_dy_dv(unsigned ops, Real v, Real slope) {
+/* y, and dy/dv, with which g = dy_dv·dy; v = 0 counts as negative. Doubling is exact, so y is the sum of the
+ * two equal terms to the bit. */
+template <typename Real>
+__device__ __forceinline__ Real mn_activate(unsigned ops, Real v, Real slope, Real &dy_dv) {
   const Real sum = ops & MN_OP_SUM ? 2 : 1;
-  return !(ops & MN_OP_ACTIVATE) || v > 0 ? sum : sum * slope;
+  dy_dv = !(ops & MN_OP_ACTIVATE) || v > 0 ? sum : sum * slope;
+  return dy_dv * v;
 }
 
 /* dz, from h = g·gamma and the group's means of h and h·ẑ. */
@@ -90,8 +92,7 @@ __device__ __forceinline__ void mn_group_forward(unsigned ops, Real (&standard)[
   for (int i = 0; i < V; i++) {
     standard[i] = ops & MN_OP_NORM ? mn_standardise(z[i], mean, rstd) : z[i];
     const Real v = mn_normalise(ops, standard[i], gamma[i], beta[i]);
-    dy_dv[i] = mn_dy_dv(ops, v, slope);
-    y[i] = dy_dv[i] * v;
+    y[i] = mn_activate(ops, v, slope, dy_dv[i]);
   }
 }
 

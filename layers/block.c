@@ -11,34 +11,26 @@
 enum { X, WEIGHT, BIAS, GAMMA, BETA, TARGET }; /* a node's inputs */
 
 struct saved {
-  struct mn_block block; /* the kernels' argument; z, mean, rstd: saved by the forward, or NULL */
-  struct mn_operand dz;
-  void *planes[2]; /* dz's, and memory for dz itself, of which dz has those that are to be written */
-  void *real;
+  struct mn_block block;         /* the kernels' argument; z, mean, rstd: saved by the forward, or NULL */
+  struct mn_operand dz, written; /* dz, and the forms of it that the epilogue writes */
   struct mn_epilogue forward;
   struct mn_reduction loss; /* sums the loss's parts, if it is fused */
   void *gathered;           /* among shards: block.loss_parts of all of them */
 };
 
 /* Chooses the factors under which this step writes the planes of y and dz. A dz that is measured is written
- * as reals, from which finish_dz writes its planes. */
+ * as reals, from which backward makes its planes. */
 static mn_status choose_factors(struct mn_tape *tape, struct mn_node *node) {
   struct saved *saved = node->saved;
   const struct mn_block *b = &saved->block;
   struct mn_scale *dz = NULL, *y = NULL;
-  if (saved->dz.scale) {
-    saved->dz.real = tape->measure ? saved->real : NULL;
-    for (int i = 0; i < 2; i++) saved->dz.planes[i] = tape->measure ? NULL : saved->planes[i];
-    if (!tape->measure) dz = saved->dz.scale;
-  }
+  saved->written = saved->dz;
+  if (saved->dz.scale && tape->measure)
+    saved->written.planes[0] = saved->written.planes[1] = NULL;
+  else if (saved->dz.scale)
+    saved->written.real = NULL, dz = saved->dz.scale;
   if (b->y && b->y->planes[0] && b->ops & MN_OP_NORM) y = b->y->scale;
   return dz || y ? tape->device->kernels->rescale(tape->device, dz, y, b) : MN_OK;
-}
-
-static mn_status finish_dz(struct mn_tape *tape, struct saved *saved) {
-  if (!saved->dz.scale || !tape->measure) return MN_OK;
-  for (int i = 0; i < 2; i++) saved->dz.planes[i] = saved->planes[i];
-  return tape->device->kernels->round(tape->device, &saved->dz, MN_MEASURE_TOGETHER);
 }
 
 static mn_status run_forward(struct mn_tape *tape, struct mn_node *node) {
@@ -98,7 +90,7 @@ static mn_status backward(struct mn_tape *tape, struct mn_node *node) {
   const struct mn_block *b = &saved->block;
   const struct mn_epilogue *dx = node->sinks[X];
   if (node->output) MN_TRY(mn_tape_receive(tape, node));
-  MN_TRY(finish_dz(tape, saved));
+  if (saved->dz.scale && tape->measure) MN_TRY(k->round(device, &saved->dz, MN_MEASURE_TOGETHER));
   if (!dx) return MN_OK;
   if (!node->inputs[WEIGHT]) return k->epilogue(device, saved->dz.real, b->rows, b->channels, dx);
   return k->gemm(device, MN_NN, &saved->dz, &node->inputs[WEIGHT]->value, dx);
@@ -160,10 +152,8 @@ static mn_status square(struct mn_tape *tape, struct mn_node *node, const struct
 static mn_status take_planes(struct mn_tape *tape, struct saved *saved, const struct mn_tensor *weight) {
   const struct mn_block *b = &saved->block;
   const struct mn_device *device = tape->device;
-  for (int i = 0; i < device->planes; i++) {
-    MN_TRY(mn_tape_device(tape, &saved->planes[i], b->rows * b->channels, device->plane));
-    saved->dz.planes[i] = saved->planes[i];
-  }
+  for (int i = 0; i < device->planes; i++)
+    MN_TRY(mn_tape_device(tape, &saved->dz.planes[i], b->rows * b->channels, device->plane));
   if (!device->scaled) return MN_OK;
   saved->dz.headroom = MN_HEADROOM_DZ;
   saved->dz.scale = &weight->scales[1];
@@ -182,12 +172,14 @@ static mn_status bind(struct mn_tape *tape, struct mn_node *node) {
   struct mn_block *b = &saved->block;
   if (!node->inputs[WEIGHT]) b->z = node->inputs[X]->value.real;
   if (!tape->training) return MN_OK;
-  const struct mn_epilogue *sink = node->sinks[X];
-  saved->real = node->output ? node->output->gradient : saved->forward.into;
-  if (node->inputs[WEIGHT] && node->inputs[WEIGHT]->value.planes[0])
-    return take_planes(tape, saved, node->inputs[WEIGHT]);
-  if (!node->inputs[WEIGHT] && sink && sink->kind == MN_STORE) saved->real = sink->into;
-  saved->dz.real = saved->real;
+  const struct mn_tensor *weight = node->inputs[WEIGHT];
+  const struct mn_epilogue *dx = node->sinks[X];
+  const int planes = weight && weight->value.planes[0];
+  if (planes) MN_TRY(take_planes(tape, saved, weight));
+  if (!weight && dx && dx->kind == MN_STORE)
+    saved->dz.real = dx->into;
+  else if (!planes || saved->dz.scale)
+    saved->dz.real = node->output ? node->output->gradient : saved->forward.into;
   return MN_OK;
 }
 
@@ -228,72 +220,64 @@ static mn_status take_saved(struct mn_tape *tape, struct mn_node *node) {
   return mn_tape_device(tape, &b->sums, 3 * chunks * b->channels, real);
 }
 
-/* Completes and records a node. The caller sets node.inputs, and ops, groups, eps, slope and scale of
- * `block`. y is NULL if the loss is fused. */
-static mn_status record(struct mn_tape *tape, struct mn_tensor **y, struct mn_node node,
-                        struct mn_block block) {
+/* Records consecutive operations as one node, with the parameters that they have; that with the bias has the
+ * GEMM. y is NULL if the loss is fused. */
+static mn_status record(struct mn_tape *tape, struct mn_tensor **y, struct mn_tensor *x,
+                        const struct mn_layer *l, unsigned ops, struct mn_tensor *target, double scale) {
   struct saved *saved;
   MN_TRY(mn_tape_host(tape, (void **)&saved, sizeof *saved));
-  struct mn_tensor *x = node.inputs[X], *weight = node.inputs[WEIGHT];
-  block.rows = x->value.rows;
-  block.channels = weight ? weight->value.rows : x->value.cols;
-  if (weight && weight->value.cols != x->value.cols)
-    return mn_fail(MN_USAGE, "%s takes %ld inputs, but %s has %ld", weight->name, (long)weight->value.cols,
-                   x->name, (long)x->value.cols);
-  if (block.ops & MN_OP_NORM) MN_TRY(mn_block_check_groups(block.channels, block.groups));
-  const void **vectors[] = {[BIAS] = &block.bias, [GAMMA] = &block.gamma, [BETA] = &block.beta};
-  for (int i = BIAS; i <= BETA; i++)
-    if (node.inputs[i]) {
-      MN_TRY(mn_tensor_check(node.inputs[i], 1, block.channels));
-      *vectors[i] = node.inputs[i]->value.real;
-    }
-  block.dz = &saved->dz;
-  saved->dz = (struct mn_operand){
-      .rows = block.rows, .cols = block.channels, .whole = weight ? weight->value.whole : 0};
-  node.operation = &operation;
-  node.operand[X] = node.operand[WEIGHT] = weight && weight->value.planes[0];
-  const double product = weight ? (double)mn_tensor_count(x) * (double)weight->value.rows : 0;
-  tape->largest_product = fmax(tape->largest_product, product);
-  node.saved = saved;
-  if (y) {
-    MN_TRY(mn_tape_tensor(tape, y, "block", block.rows, block.channels));
-    (*y)->keep = tape->device->scaled && !(block.ops & MN_OP_NORM);
-    node.output = *y;
-    block.y = &(*y)->value;
-    (*y)->sink = (struct mn_epilogue){.kind = MN_BLOCK_BACKWARD, .block = &saved->block};
-  }
-  saved->block = block;
-  saved->forward = (struct mn_epilogue){.kind = y ? MN_BLOCK : MN_BLOCK_LOSS, .block = &saved->block};
-  MN_TRY(take_saved(tape, &node));
-  return mn_tape_record(tape, &node);
-}
-
-/* Records one node, with the parameters of its ops. The node with the bias has the GEMM. */
-static mn_status record_ops(struct mn_tape *tape, struct mn_tensor **y, struct mn_tensor *x,
-                            const struct mn_layer *l, unsigned ops, struct mn_tensor *target, double scale) {
-  struct mn_node node = {.inputs = {[X] = x, [TARGET] = target}};
+  struct mn_node node = {.operation = &operation, .inputs = {[X] = x, [TARGET] = target}, .saved = saved};
   if (ops & MN_OP_BIAS)
     node.inputs[WEIGHT] = l->parameters[MN_BLOCK_WEIGHT], node.inputs[BIAS] = l->parameters[MN_BLOCK_BIAS];
   if (ops & MN_OP_NORM)
     node.inputs[GAMMA] = l->parameters[MN_BLOCK_GAMMA], node.inputs[BETA] = l->parameters[MN_BLOCK_BETA];
-  return record(tape, y, node,
-                (struct mn_block){.ops = ops,
-                                  .groups = ops & MN_OP_NORM ? l->groups : 1,
-                                  .eps = l->eps,
-                                  .slope = l->slope,
-                                  .scale = scale});
+  const struct mn_tensor *weight = node.inputs[WEIGHT];
+  struct mn_block *b = &saved->block;
+  *b = (struct mn_block){.ops = ops,
+                         .rows = x->value.rows,
+                         .channels = weight ? weight->value.rows : x->value.cols,
+                         .groups = ops & MN_OP_NORM ? l->groups : 1,
+                         .eps = l->eps,
+                         .slope = l->slope,
+                         .scale = scale,
+                         .dz = &saved->written};
+  if (weight && weight->value.cols != x->value.cols)
+    return mn_fail(MN_USAGE, "%s takes %ld inputs, but %s has %ld", weight->name, (long)weight->value.cols,
+                   x->name, (long)x->value.cols);
+  if (ops & MN_OP_NORM) MN_TRY(mn_block_check_groups(b->channels, b->groups));
+  const void **vectors[] = {[BIAS] = &b->bias, [GAMMA] = &b->gamma, [BETA] = &b->beta};
+  for (int i = BIAS; i <= BETA; i++)
+    if (node.inputs[i]) {
+      MN_TRY(mn_tensor_check(node.inputs[i], 1, b->channels));
+      *vectors[i] = node.inputs[i]->value.real;
+    }
+  saved->dz =
+      (struct mn_operand){.rows = b->rows, .cols = b->channels, .whole = weight ? weight->value.whole : 0};
+  node.operand[X] = node.operand[WEIGHT] = weight && weight->value.planes[0];
+  const double product = weight ? (double)mn_tensor_count(x) * (double)weight->value.rows : 0;
+  tape->largest_product = fmax(tape->largest_product, product);
+  if (y) {
+    MN_TRY(mn_tape_tensor(tape, y, "block", b->rows, b->channels));
+    (*y)->keep = tape->device->scaled && !(ops & MN_OP_NORM);
+    node.output = *y;
+    b->y = &(*y)->value;
+    (*y)->sink = (struct mn_epilogue){.kind = MN_BLOCK_BACKWARD, .block = b};
+  }
+  saved->forward = (struct mn_epilogue){.kind = y ? MN_BLOCK : MN_BLOCK_LOSS, .block = b};
+  MN_TRY(take_saved(tape, &node));
+  return mn_tape_record(tape, &node);
 }
 
 mn_status mn_block_ops_record(struct mn_tape *tape, struct mn_tensor **y, struct mn_tensor *x,
                               const struct mn_layer *layer, unsigned ops) {
-  return record_ops(tape, y, x, layer, ops, NULL, 1);
+  return record(tape, y, x, layer, ops, NULL, 1);
 }
 
 static mn_status record_mse(struct mn_tape *tape, struct mn_tensor *x, const struct mn_layer *layer,
                             struct mn_tensor *target, double scale) {
   MN_REQUIRE(tape->training);
   MN_TRY(mn_tensor_check(target, x->value.rows, layer->outputs));
-  return record_ops(tape, NULL, x, layer, MN_OP_ALL, target, scale);
+  return record(tape, NULL, x, layer, MN_OP_ALL, target, scale);
 }
 
 enum { LINEAR = MN_OP_BIAS, NORM = MN_OP_NORM, ACTIVATE = MN_OP_ACTIVATE, SUM = MN_OP_SUM };
@@ -342,9 +326,6 @@ mn_status mn_block_check_groups(int64_t channels, int64_t groups) {
       if (pair[i] > near && pair[i] < above) above = pair[i];
     }
   }
-  if (below == above)
-    return mn_fail(MN_USAGE, "%ld groups do not divide %ld channels; %ld does", (long)groups, (long)channels,
-                   (long)below);
   return mn_fail(MN_USAGE, "%ld groups do not divide %ld channels; %ld and %ld do", (long)groups,
                  (long)channels, (long)below, (long)above);
 }

@@ -22,11 +22,11 @@ struct mn_parameter {
 
 /* Which of a block's operations are fused. Same results, different speed. */
 enum mn_plan {
-  MN_PLAN_NONE,            /* linear, group_norm, leaky_relu, add */
-  MN_PLAN_ACTIVATION,      /* linear, group_norm, leaky_relu+add */
-  MN_PLAN_NORM_ACTIVATION, /* linear, group_norm+leaky_relu, add */
-  MN_PLAN_TAIL,            /* linear, group_norm+leaky_relu+add */
-  MN_PLAN_LINEAR_NORM,     /* linear+group_norm, leaky_relu+add */
+  MN_PLAN_NONE,            /* linear, norm, activation, sum */
+  MN_PLAN_ACTIVATION,      /* linear, norm, activation+sum */
+  MN_PLAN_NORM_ACTIVATION, /* linear, norm+activation, sum */
+  MN_PLAN_TAIL,            /* linear, norm+activation+sum */
+  MN_PLAN_LINEAR_NORM,     /* linear+norm, activation+sum */
   MN_PLAN_BLOCK,           /* all in one */
   MN_PLANS,
 };
@@ -60,8 +60,8 @@ struct mn_layer_kind {
 /* ---- the block ----
  *
  * y = a + a with a = leaky_relu(group_norm(x·Wᵀ + b)), fused, and the single operations that it is made of.
- * All but the sum are one operation on the tape, with more or fewer ops (MN_OP_…), so that every
- * fusion plan runs the same kernel.
+ * All but the sum are one operation on the tape, with more or fewer ops (MN_OP_…), so that every fusion plan
+ * runs the same kernel.
  *
  * x [N, I], weight [C, I], bias [C], gamma [C], beta [C], y [N, C]; statistics per row and group, as
  * torch.nn.GroupNorm. */
@@ -105,11 +105,11 @@ MN_API mn_status mn_block_check_groups(int64_t channels, int64_t groups);
  * The last operation of a tape. The loss goes to tape->results (mn_tape_results); `scale` multiplies the
  * gradient, not the loss (1/steps under accumulation). */
 
-/* y [N, K], and a target or labels, not both. With a target [N, K] mean((y − target)²) over all elements, as
- * torch.nn.MSELoss. If target is NULL the mean over the rows of −log softmax(y)[label], as
- * torch.nn.CrossEntropyLoss, and the number of rows whose first largest y is at the label. *labels: int32 [N]
- * on the device, each in 0 … K−1 (another one raises the nonfinite flag). `labels` is borrowed and read at
- * each run, so that it may lead to other labels then. */
+/* y [N, K], no parameter whose gradients are added up; and a target or labels, not both. With a target [N, K]
+ * mean((y − target)²) over all elements, as torch.nn.MSELoss. If target is NULL the mean over the rows of
+ * −log softmax(y)[label], as torch.nn.CrossEntropyLoss, and the number of rows whose first largest y is at
+ * the label. *labels: int32 [N] on the device, each in 0 … K−1 (another one raises the nonfinite flag).
+ * `labels` is borrowed and read at each run, so that it may lead to other labels then. */
 MN_API mn_status mn_loss_record(struct mn_tape *tape, struct mn_tensor *y, struct mn_tensor *target,
                                 int32_t *const *labels, double scale);
 

@@ -9,7 +9,6 @@ struct saved {
   int32_t *const *labels; /* NULL for mse */
   void *parts, *correct;  /* [N] */
   double *scratch;        /* mn_reduction's */
-  void *dy;               /* [N, K] */
 };
 
 static mn_status forward(struct mn_tape *tape, struct mn_node *node) {
@@ -30,17 +29,7 @@ static mn_status forward(struct mn_tape *tape, struct mn_node *node) {
   return k->reduce(device, &sum);
 }
 
-/* dy goes straight into its buffer, unless the sink adds to that. */
-static mn_status bind(struct mn_tape *tape, struct mn_node *node) {
-  struct saved *saved = node->saved;
-  const struct mn_tensor *y = node->inputs[Y];
-  const struct mn_epilogue *sink = node->sinks[Y];
-  if (!sink) return MN_OK;
-  if (mn_is_sum(sink->kind)) return mn_tape_device(tape, &saved->dy, mn_tensor_count(y), tape->device->real);
-  saved->dy = sink->into;
-  return MN_OK;
-}
-
+/* dy goes straight into its buffer. */
 static mn_status backward(struct mn_tape *tape, struct mn_node *node) {
   const struct mn_kernels *k = tape->device->kernels;
   struct mn_device *device = tape->device;
@@ -48,16 +37,17 @@ static mn_status backward(struct mn_tape *tape, struct mn_node *node) {
   const struct mn_operand *y = &node->inputs[Y]->value;
   const struct mn_epilogue *sink = node->sinks[Y];
   if (!sink) return MN_OK;
+  MN_REQUIRE(!mn_is_sum(sink->kind));
   const double scale = saved->scale / mn_tape_replicas(tape);
   if (saved->labels)
-    MN_TRY(k->cross_entropy_gradient(device, saved->dy, y->real, *saved->labels, y->rows, y->cols, scale));
+    MN_TRY(k->cross_entropy_gradient(device, sink->into, y->real, *saved->labels, y->rows, y->cols, scale));
   else
-    MN_TRY(k->mse_gradient(device, saved->dy, y->real, node->inputs[TARGET]->value.real, y->rows, y->cols,
+    MN_TRY(k->mse_gradient(device, sink->into, y->real, node->inputs[TARGET]->value.real, y->rows, y->cols,
                            scale));
-  return k->epilogue(device, saved->dy, y->rows, y->cols, sink);
+  return k->epilogue(device, sink->into, y->rows, y->cols, sink);
 }
 
-static const struct mn_operation operation = {bind, forward, backward, NULL, NULL};
+static const struct mn_operation operation = {NULL, forward, backward, NULL, NULL};
 
 mn_status mn_loss_record(struct mn_tape *tape, struct mn_tensor *y, struct mn_tensor *target,
                          int32_t *const *labels, double scale) {

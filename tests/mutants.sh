@@ -319,7 +319,7 @@ mutant "update: the flag stays" kernels/stream.h '*nonfinite = 0;' ''
 mutant "call: any alignment" $o 'if ((uintptr_t)memory % (uintptr_t)bytes == 0) return' 'if (1) return'
 
 y=layers/block.c
-mutant "scale: dz keeps its first factor" $y 'if (!tape->measure) dz = saved->dz.scale;' ''
+mutant "scale: dz keeps its first factor" $y 'written.real = NULL, dz = saved->dz.scale;' 'written.real = NULL;'
 mutant "scale: y has none" $y ' y = b->y->scale;' '(void)0;'
 mutant "scale: dz measured under an old factor" $y '&saved->dz, MN_MEASURE_TOGETHER)' '&saved->dz, 0)'
 

@@ -307,8 +307,8 @@ static void what_cannot_be_kept_is_refused(void **state) {
       {CLASSES "--best --checkpoint s.h5", 73, "s.best.h5 exists"},
       {CLASSES "--best --checkpoint folder.h5", 73, "folder.best.h5 exists"},
       {CLASSES "--best --checkpoint b.h5", 73, "b.best.h5 exists|move it away"},
-      {CLASSES "--best --checkpoint c.h5 --init c.best.h5", 64, "c.best.h5|same file|--init"},
-      {CLASSES "--best --checkpoint c.h5 --log c.best.h5", 64, "c.best.h5|same file|--log"},
+      {CLASSES "--best --checkpoint c.h5 --init c.best.h5", 64, "c.best.h5|a file of --checkpoint|--init"},
+      {CLASSES "--best --checkpoint c.h5 --log c.best.h5", 64, "c.best.h5|a file of --checkpoint|--log"},
   };
   for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
     uint64_t before = snapshot();
