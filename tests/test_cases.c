@@ -44,6 +44,7 @@ static mn_status read_back(void) {
   struct mn_case c;
   ssize_t before = H5Fget_obj_count((hid_t)H5F_OBJ_ALL, H5F_OBJ_ALL);
   mn_status status = mn_case_read(file, 0, &c);
+  if (status == MN_OK) assert_int_equal(c.cases, 1);
   if (status == MN_OK) mn_case_free(&c);
   assert_int_equal(H5Fget_obj_count((hid_t)H5F_OBJ_ALL, H5F_OBJ_ALL), before);
   return status;
@@ -54,9 +55,6 @@ static void reads_a_whole_case(void **state) {
   hid_t id, group = start_case(&id);
   H5Gclose(group);
   done(id);
-  int count;
-  assert_int_equal(mn_cases_count(file, &count), MN_OK);
-  assert_int_equal(count, 1);
   assert_int_equal(read_back(), MN_OK);
 }
 
@@ -181,10 +179,8 @@ static void refuses_a_cut_file(void **state) {
   fclose(f);
   assert_true(size > 1000 && size < sizeof bytes);
   for (size_t length = 0; length < size; length += 97) {
-    int count;
     assert_int_equal(truncate(file, (off_t)length), 0);
     assert_message(read_back(), MN_BAD_DATA, file, NULL);
-    assert_message(mn_cases_count(file, &count), MN_BAD_DATA, file, NULL);
     f = fopen(file, "wb");
     assert_int_equal(fwrite(bytes, 1, size, f), size);
     assert_int_equal(fclose(f), 0);

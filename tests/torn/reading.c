@@ -65,7 +65,7 @@ static mn_status read_part(const char *path, enum mn_part which, struct part *pa
 }
 
 static mn_status read_content(struct torn_content *content, const char *path) {
-  int count;
+  int count = 1;
   switch (content->file->kind) {
   case TORN_CHECKPOINT:
     return mn_checkpoint_load(&content->checkpoint, path);
@@ -73,8 +73,8 @@ static mn_status read_content(struct torn_content *content, const char *path) {
     MN_TRY(read_part(path, MN_PART_TRAIN, &content->parts[0]));
     return read_part(path, MN_PART_TEST, &content->parts[1]);
   case TORN_CASES:
-    MN_TRY(mn_cases_count(path, &count));
-    for (int i = 0; i < count && i < CASES; i++) MN_TRY(mn_case_read(path, i, &content->cases[i]));
+    for (int i = 0; i < count && i < CASES; i++, count = content->cases[0].cases)
+      MN_TRY(mn_case_read(path, i, &content->cases[i]));
     return MN_OK;
   case TORN_KINDS:
     break;

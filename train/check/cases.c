@@ -16,25 +16,6 @@ struct reader {
   struct mn_case *into;
 };
 
-static mn_status open_file(struct mn_hdf5_file *file, const char *path) {
-  return mn_hdf5_open(file, path, "parity needs a file of cases, such as tests/golden/block.h5",
-                      MN_HDF5_SHARED);
-}
-
-mn_status mn_cases_count(const char *path, int *count) {
-  struct mn_hdf5_file file;
-  hsize_t links;
-  *count = 0;
-  MN_TRY(open_file(&file, path));
-  mn_status status = mn_hdf5_count(&file, &file.root, &links);
-  if (status == MN_OK && (links == 0 || links > INT_MAX))
-    status =
-        mn_fail(MN_BAD_DATA, "%s holds %llu objects, which are no cases", path, (unsigned long long)links);
-  if (status == MN_OK) *count = (int)links;
-  mn_hdf5_close(&file);
-  return status;
-}
-
 static mn_status read_number(struct reader *reader, const char *name, double *out) {
   struct mn_hdf5_value value;
   MN_TRY(mn_hdf5_attribute(&reader->file, &reader->group, name, 0, &value));
@@ -178,8 +159,13 @@ mn_status mn_case_read(const char *path, int index, struct mn_case *out) {
   hsize_t links;
   *out = (struct mn_case){.model = mn_model_defaults()};
   out->model.depth = 1;
-  MN_TRY(open_file(&reader.file, path));
+  MN_TRY(mn_hdf5_open(&reader.file, path, "parity needs a file of cases, such as tests/golden/block.h5",
+                      MN_HDF5_SHARED));
   mn_status status = mn_hdf5_count(&reader.file, &reader.file.root, &links);
+  if (status == MN_OK && (links == 0 || links > INT_MAX))
+    status =
+        mn_fail(MN_BAD_DATA, "%s holds %llu objects, which are no cases", path, (unsigned long long)links);
+  out->cases = (int)links;
   if (status == MN_OK)
     status = mn_hdf5_member(&reader.file, &reader.file.root, (hsize_t)index, out->name, sizeof out->name);
   if (status == MN_OK) status = mn_hdf5_find(&reader.file, &reader.file.root, out->name, &reader.group);

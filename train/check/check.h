@@ -46,6 +46,7 @@ MN_API mn_status mn_gradcheck(FILE *out, struct mn_device *device, const struct 
 enum { MN_CASE_ARRAYS = 16 };
 
 struct mn_case {
+  int cases; /* in its file */
   char name[64];
   struct mn_model_config model; /* one block: I C G eps slope */
   int64_t rows;                 /* N */
@@ -60,10 +61,9 @@ struct mn_case {
   int count;
 };
 
-/* The number of cases in the file, and case number `index` in the order of their names, to be freed with
- * mn_case_free. MN_NO_INPUT; MN_BAD_DATA: something is missing, of another type or size, behind a link, in
- * another file, or declared but not stored; MN_NO_MEMORY. */
-mn_status mn_cases_count(const char *path, int *count);
+/* Case number `index` of the file in the order of their names, to be freed with mn_case_free. MN_NO_INPUT;
+ * MN_BAD_DATA: something is missing, of another type or size, behind a link, in another file, or declared but
+ * not stored; MN_NO_MEMORY. */
 mn_status mn_case_read(const char *path, int index, struct mn_case *out);
 void mn_case_free(struct mn_case *which);
 
@@ -74,7 +74,7 @@ double *mn_case_array(const struct mn_case *which, const char *name, int64_t *co
 /* `minnow parity`: runs every case of `path` and writes a line a tensor to `out`, or one JSON object. The
  * error of a tensor is ‖a − e‖/‖e‖, or ‖a‖/√elements if all of e is zero. A `tolerance` ≤ 0 is replaced by
  * device->tolerance. MN_FAILED: a tensor is past its tolerance, or holds a NaN; and the errors of
- * mn_cases_count and mn_case_read.
+ * mn_case_read.
  *
  * The tolerance of a case with two or more channels a group is at least 4·2⁻²⁴·κ (2⁻⁵³ in fp64). κ is its
  * largest |mean|·rstd, which is large if groups lie far from zero: the rounding of z is relative to the mean,

@@ -32,9 +32,6 @@ static mn_status run_gradcheck(FILE *out, const struct mn_options *options) {
 }
 
 static mn_status run_parity(FILE *out, const struct mn_options *options) {
-  /* Opens the file first, so that a wrong file is refused before a GPU has started. */
-  int count;
-  MN_TRY(mn_cases_count(options->files[0], &count));
   struct mn_device *device;
   MN_TRY(mn_session_context(&device, options, options->device,
                             mn_precision_name((enum mn_precision)options->precision)));
