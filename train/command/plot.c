@@ -32,7 +32,6 @@ struct point {
 struct series {
   struct point *points;
   int64_t count, room;
-  double end; /* the height at which its curve ends; −infinity without a curve */
 };
 
 enum { TRAIN, TEST };
@@ -167,43 +166,11 @@ static void put_number(FILE *script, double value) {
     fputs(" NaN", script);
 }
 
-/* Adds an exponential moving average, over about a fiftieth of the run, to `sums`. It is divided by the sum
- * of its weights, so that it is not drawn to 0 at its start. */
-static void smooth_pass(double *sums, const struct series *series, int logarithmic, int backward) {
-  double keep = 1 - 2 / ((double)series->count / 50 + 2), sum = 0, weight = 0;
-  for (int64_t k = 0; k < series->count; k++) {
-    int64_t i = backward ? series->count - 1 - k : k;
-    double loss = logarithmic ? log(series->points[i].values[LOSS]) : series->points[i].values[LOSS];
-    if (isfinite(loss)) {
-      sum = keep * sum + (1 - keep) * loss;
-      weight = keep * weight + (1 - keep);
-    }
-    sums[i] += weight > 0 ? sum / weight : NAN;
-  }
-}
-
-/* The points of a series, with the smoothed loss as fourth column. It is smoothed as it is drawn (the
- * logarithms on a logarithmic axis), so that it lies in the middle of the raw one, and from both ends, so
- * that it does not lag. */
-static mn_status put_series(FILE *script, struct series *series, int logarithmic) {
-  double *sums = calloc((size_t)series->count + 1, sizeof *sums), smooth = NAN;
-  if (!sums) return mn_fail(MN_NO_MEMORY, "no memory for the points of a log");
-  smooth_pass(sums, series, logarithmic, 0);
-  smooth_pass(sums, series, logarithmic, 1);
-  for (int64_t i = 0; i < series->count; i++) {
-    smooth = logarithmic ? exp(sums[i] / 2) : sums[i] / 2;
-    for (int k = 0; k < VALUES; k++) put_number(script, series->points[i].values[k]);
-    put_number(script, smooth);
-    putc('\n', script);
-  }
-  free(sums);
-  series->end = isnan(smooth) ? -INFINITY : smooth;
-  return MN_OK;
-}
-
 /* The loss at which a run's curve ends: of training, if it has one. */
 static double end_of(const struct run *run) {
-  return run->series[run->series[TRAIN].count > 0 ? TRAIN : TEST].end;
+  const struct series *series = &run->series[run->series[TRAIN].count > 0 ? TRAIN : TEST];
+  const double end = series->points[series->count - 1].values[LOSS];
+  return isnan(end) ? -INFINITY : end;
 }
 
 /* Sorts by last loss, highest first, as the curves end on the right. */
@@ -230,24 +197,29 @@ static mn_status put_order(FILE *script, struct runs *runs) {
 
 /* The series of every run. In gnuplot two empty lines end a series; one without points gets a point of NaN,
  * so that the series after it keep their numbers. */
-static mn_status put_points(FILE *script, struct runs *runs, int which, int logarithmic) {
+static void put_points(FILE *script, const struct runs *runs, int which) {
   fprintf(script, "%s << END\n", which == TRAIN ? "$train" : "$test");
   for (int i = 0; i < runs->count; i++) {
-    MN_TRY(put_series(script, &runs->all[i].series[which], logarithmic));
-    fputs(runs->all[i].series[which].count ? "\n\n" : "NaN NaN NaN NaN\n\n\n", script);
+    const struct series *series = &runs->all[i].series[which];
+    for (int64_t k = 0; k < series->count * VALUES; k++) {
+      put_number(script, series->points[k / VALUES].values[k % VALUES]);
+      if (k % VALUES == VALUES - 1) putc('\n', script);
+    }
+    fputs(series->count ? "\n\n" : "NaN NaN NaN\n\n\n", script);
   }
   fputs("END\n", script);
-  return MN_OK;
 }
 
 static void put_runs(FILE *script, const struct run *runs, int count) {
   double last_step = 0, pace = runs[0].pace;
+  int64_t most = 0;
   fprintf(script, "runs = %d\narray name[runs]\narray last[runs]\n", count);
   for (int i = 0; i < count; i++) {
     double accuracy = NAN;
     for (int which = TRAIN; which <= TEST; which++) {
       const struct series *series = &runs[i].series[which];
       if (series->count == 0) continue;
+      if (series->count > most) most = series->count;
       last_step = fmax(last_step, series->points[series->count - 1].values[STEP]);
       if (which == TEST) accuracy = series->points[series->count - 1].values[ACCURACY];
     }
@@ -258,7 +230,8 @@ static void put_runs(FILE *script, const struct run *runs, int count) {
     put_number(script, accuracy);
     putc('\n', script);
   }
-  fprintf(script, "last_step = %.9g\npace = %.9g\n", last_step > 0 ? last_step : 1, pace);
+  fprintf(script, "last_step = %.9g\npace = %.9g\nmost = %ld\n", last_step > 0 ? last_step : 1, pace,
+          (long)most);
 }
 
 static mn_status write_script(FILE *script, const char *out, struct runs *runs) {
@@ -274,7 +247,7 @@ static mn_status write_script(FILE *script, const char *out, struct runs *runs) 
           paper_script);
   int logarithmic = loss.least > 0 && loss.most > 20 * loss.least;
   int has_accuracy = accuracy.least <= accuracy.most;
-  for (int which = TRAIN; which <= TEST; which++) MN_TRY(put_points(script, runs, which, logarithmic));
+  for (int which = TRAIN; which <= TEST; which++) put_points(script, runs, which);
   MN_TRY(put_order(script, runs));
   put_runs(script, runs->all, runs->count);
   fprintf(script, "logarithmic = %d\nhas_loss = %d\nhas_accuracy = %d\n", logarithmic,

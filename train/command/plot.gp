@@ -2,10 +2,11 @@
 #
 # gnuplot.gp stands before it, and these, which plot.c writes:
 #   $train, $test      one series of points a run, as gnuplot's index counts them: step, loss, learning rate in
-#                      $train and accuracy in percent in $test, smoothed loss
+#                      $train and accuracy in percent in $test
 #   name, last         arrays over the runs, from 1: a run's path, its last accuracy (NaN: none)
 #   trained, tested    which runs have points in $train, in $test, those whose losses end highest first: "2 1 3"
 #   pace               steps an epoch; 0: unknown, or the runs' differ
+#   most               points of the longest series
 #   runs, last_step, logarithmic, has_loss, has_accuracy, accuracy_least, accuracy_most, rate_least, rate_most
 
 
@@ -58,9 +59,11 @@ set format x ''
 set format y '%h'
 if (logarithmic) { set logscale y }
 if (!has_loss) { set yrange [0:1] }
-# The raw losses, faint and lowest; the smoothed ones; the test losses.
+# The raw losses, faint and lowest; the smoothed ones; the test losses. A Bézier curve of n points is a mean over about √n of them:
+# of 1000, a fiftieth of the run.
+set samples 500
 plot for [run in trained] $train index (at(run)-1) using 1:2 with lines lw 1 lc rgb '#C0'.hue(run) notitle, \
-     for [run in trained] $train index (at(run)-1) using 1:4 with lines lw 2.2 lc rgb '#'.hue(run) \
+     for [run in trained] $train index (at(run)-1) every (1 + most/1500) using 1:2 smooth bezier with lines lw 2.2 lc rgb '#'.hue(run) \
          title train_title(run), \
      for [run in tested] $test index (at(run)-1) using 1:2 with linespoints dt test_dash lw 1.8 pt 7 ps 0.45 \
          lc rgb '#'.test_hue(run) title test_title(run)
