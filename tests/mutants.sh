@@ -113,7 +113,7 @@ mutant() {
   train/checkpoint/* | engine/thread.c) order=${alone:-test_saver test_model test_retake test_loader test_training test_standardize} ;;
   train/command/announce.c | train/command/log.c) order=${alone:-test_progress test_terminal test_log test_resume} ;;
   train/command/needs.c) order=${alone:-test_disk} ;;
-  train/command/plot.c) order=${alone:-test_command} ;;
+  train/command/plot.*) order=${alone:-test_command} ;;
   train/json.c | train/command/info.c) order=${alone:-test_inspect test_advice test_faults} ;;
   train/command/predict.c) order=${alone:-test_predict} ;;
   train/command/*) order=${alone:-test_pauses test_best test_disk test_training test_terminal} ;;
@@ -559,7 +559,7 @@ mutant "shown: an epoch told before its test" $c 'if (!r->evaluator && epoch_end
 mutant "shown: as many decimals for every number" train/command/announce.c 'digits - 1 > exponent ? digits - 1 - exponent : 0' 'digits - 1'
 mutant "shown: a bar wider than its terminal" train/command/announce.c 'STDERR_FILENO) - 1' 'STDERR_FILENO) + 1'
 mutant "shown: a line a second in a pipe" train/command/announce.c 'plain_interval = 10;' 'plain_interval = 1;'
-mutant "plot: names in another order than the curves" train/command/plot.c '(x < y) - (x > y)' '(x > y) - (x < y)'
+mutant "plot: names in another order than the curves" train/command/plot.gp 'end[i] > end[top]' 'end[i] < end[top]'
 mutant "advice: a chunk too many to a row" train/command/info.c '(o->shape[1] - 1) / o->chunk[1]' 'o->shape[1] / o->chunk[1]'
 mutant "advice: doubles taken for floats" train/command/info.c 'o->native != sizeof(float)' 'o->native == 0'
 mutant "advice: for small data too" train/command/info.c 'o->bytes < WORTH_IT)' '0)'

@@ -166,35 +166,6 @@ static void put_number(FILE *script, double value) {
     fputs(" NaN", script);
 }
 
-/* The loss at which a run's curve ends: of training, if it has one. */
-static double end_of(const struct run *run) {
-  const struct series *series = &run->series[run->series[TRAIN].count > 0 ? TRAIN : TEST];
-  const double end = series->points[series->count - 1].values[LOSS];
-  return isnan(end) ? -INFINITY : end;
-}
-
-/* Sorts by last loss, highest first, as the curves end on the right. */
-static int by_end(const void *a, const void *b) {
-  const double x = end_of(*(struct run *const *)a), y = end_of(*(struct run *const *)b);
-  return (x < y) - (x > y);
-}
-
-/* Which runs have points, in one order for all panels. */
-static mn_status put_order(FILE *script, struct runs *runs) {
-  struct run **order = calloc((size_t)runs->count, sizeof *order);
-  if (!order) return mn_fail(MN_NO_MEMORY, "no memory for %d runs", runs->count);
-  for (int i = 0; i < runs->count; i++) order[i] = &runs->all[i];
-  qsort(order, (size_t)runs->count, sizeof(struct run *), by_end);
-  for (int which = TRAIN; which <= TEST; which++) {
-    fprintf(script, "%s = '", which == TRAIN ? "trained" : "tested");
-    for (int i = 0; i < runs->count; i++)
-      if (order[i]->series[which].count > 0) fprintf(script, " %d", (int)(order[i] - runs->all) + 1);
-    fputs("'\n", script);
-  }
-  free(order);
-  return MN_OK;
-}
-
 /* The series of every run. In gnuplot two empty lines end a series; one without points gets a point of NaN,
  * so that the series after it keep their numbers. */
 static void put_points(FILE *script, const struct runs *runs, int which) {
@@ -213,20 +184,24 @@ static void put_points(FILE *script, const struct runs *runs, int which) {
 static void put_runs(FILE *script, const struct run *runs, int count) {
   double last_step = 0, pace = runs[0].pace;
   int64_t most = 0;
-  fprintf(script, "runs = %d\narray name[runs]\narray last[runs]\n", count);
+  fprintf(script, "runs = %d\narray name[runs]\n", count);
+  fputs("array trains[runs]\narray tests[runs]\narray end[runs]\narray last[runs]\n", script);
   for (int i = 0; i < count; i++) {
-    double accuracy = NAN;
-    for (int which = TRAIN; which <= TEST; which++) {
+    double end = NAN, accuracy = NAN;
+    for (int which = TEST; which >= TRAIN; which--) {
       const struct series *series = &runs[i].series[which];
+      fprintf(script, "%s[%d] = %d\n", which == TRAIN ? "trains" : "tests", i + 1, series->count > 0);
       if (series->count == 0) continue;
+      const double *values = series->points[series->count - 1].values;
       if (series->count > most) most = series->count;
-      last_step = fmax(last_step, series->points[series->count - 1].values[STEP]);
-      if (which == TEST) accuracy = series->points[series->count - 1].values[ACCURACY];
+      last_step = fmax(last_step, values[STEP]);
+      end = values[LOSS];
+      if (which == TEST) accuracy = values[ACCURACY];
     }
     if (fabs(runs[i].pace - pace) > 0.01 * pace) pace = 0;
     fprintf(script, "name[%d] = ", i + 1);
     put_text(script, runs[i].path);
-    fprintf(script, "\nlast[%d] =", i + 1);
+    fprintf(script, "\nend[%d] = %.9g\nlast[%d] =", i + 1, isfinite(end) ? end : -1, i + 1);
     put_number(script, accuracy);
     putc('\n', script);
   }
@@ -234,7 +209,7 @@ static void put_runs(FILE *script, const struct run *runs, int count) {
           (long)most);
 }
 
-static mn_status write_script(FILE *script, const char *out, struct runs *runs) {
+static mn_status write_script(FILE *script, const char *out, const struct runs *runs) {
   struct range loss = {INFINITY, -INFINITY}, rate = loss, accuracy = loss;
   for (int i = 0; i < runs->count; i++) {
     widen(&loss, &runs->all[i].series[TRAIN], LOSS);
@@ -248,7 +223,6 @@ static mn_status write_script(FILE *script, const char *out, struct runs *runs) 
   int logarithmic = loss.least > 0 && loss.most > 20 * loss.least;
   int has_accuracy = accuracy.least <= accuracy.most;
   for (int which = TRAIN; which <= TEST; which++) put_points(script, runs, which);
-  MN_TRY(put_order(script, runs));
   put_runs(script, runs->all, runs->count);
   fprintf(script, "logarithmic = %d\nhas_loss = %d\nhas_accuracy = %d\n", logarithmic,
           loss.least <= loss.most, has_accuracy);

@@ -3,12 +3,24 @@
 # gnuplot.gp stands before it, and these, which plot.c writes:
 #   $train, $test      one series of points a run, as gnuplot's index counts them: step, loss, learning rate in
 #                      $train and accuracy in percent in $test
-#   name, last         arrays over the runs, from 1: a run's path, its last accuracy (NaN: none)
-#   trained, tested    which runs have points in $train, in $test, those whose losses end highest first: "2 1 3"
+#   name, last, end    arrays over the runs, from 1: a run's path, its last accuracy (NaN: none), the loss at which its curve ends
+#                      (-1: none)
+#   trains, tests      arrays: whether a run has points in $train, in $test
 #   pace               steps an epoch; 0: unknown, or the runs' differ
 #   most               points of the longest series
 #   runs, last_step, logarithmic, has_loss, has_accuracy, accuracy_least, accuracy_most, rate_least, rate_most
 
+
+# Which runs have points in $train, in $test, those whose losses end highest first: "2 1 3".
+trained = ''
+tested = ''
+do for [k = 1:runs] {
+  top = 1
+  do for [i = 2:runs] { top = end[i] > end[top] ? i : top }
+  if (trains[top]) { trained = trained.' '.top }
+  if (tests[top]) { tested = tested.' '.top }
+  end[top] = -2
+}
 
 # The names stand to the right of the curves, in the order in which the losses end there, in every panel. They are cut if
 # they would take more than a third of the width.
