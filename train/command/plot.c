@@ -147,18 +147,6 @@ static void put_text(FILE *script, const char *text) {
   putc('\'', script);
 }
 
-struct range {
-  double least, most; /* infinity and −infinity before any value */
-};
-
-static void widen(struct range *range, const struct series *series, int value) {
-  for (int64_t i = 0; i < series->count; i++) {
-    if (!isfinite(series->points[i].values[value])) continue;
-    range->least = fmin(range->least, series->points[i].values[value]);
-    range->most = fmax(range->most, series->points[i].values[value]);
-  }
-}
-
 static void put_number(FILE *script, double value) {
   if (isfinite(value))
     fprintf(script, " %.9g", value);
@@ -182,7 +170,7 @@ static void put_points(FILE *script, const struct runs *runs, int which) {
 }
 
 static void put_runs(FILE *script, const struct run *runs, int count) {
-  double last_step = 0, pace = runs[0].pace;
+  double pace = runs[0].pace;
   int64_t most = 0;
   fprintf(script, "runs = %d\narray name[runs]\n", count);
   fputs("array trains[runs]\narray tests[runs]\narray end[runs]\narray last[runs]\n", script);
@@ -194,7 +182,6 @@ static void put_runs(FILE *script, const struct run *runs, int count) {
       if (series->count == 0) continue;
       const double *values = series->points[series->count - 1].values;
       if (series->count > most) most = series->count;
-      last_step = fmax(last_step, values[STEP]);
       end = values[LOSS];
       if (which == TEST) accuracy = values[ACCURACY];
     }
@@ -205,30 +192,15 @@ static void put_runs(FILE *script, const struct run *runs, int count) {
     put_number(script, accuracy);
     putc('\n', script);
   }
-  fprintf(script, "last_step = %.9g\npace = %.9g\nmost = %ld\n", last_step > 0 ? last_step : 1, pace,
-          (long)most);
+  fprintf(script, "pace = %.9g\nmost = %ld\n", pace, (long)most);
 }
 
 static mn_status write_script(FILE *script, const char *out, const struct runs *runs) {
-  struct range loss = {INFINITY, -INFINITY}, rate = loss, accuracy = loss;
-  for (int i = 0; i < runs->count; i++) {
-    widen(&loss, &runs->all[i].series[TRAIN], LOSS);
-    widen(&loss, &runs->all[i].series[TEST], LOSS);
-    widen(&rate, &runs->all[i].series[TRAIN], RATE);
-    widen(&accuracy, &runs->all[i].series[TEST], ACCURACY);
-  }
   const size_t length = strlen(out);
   fprintf(script, "png = %d\nheight = 720\n%s", length > 4 && strcmp(out + length - 4, ".png") == 0,
           paper_script);
-  int logarithmic = loss.least > 0 && loss.most > 20 * loss.least;
-  int has_accuracy = accuracy.least <= accuracy.most;
   for (int which = TRAIN; which <= TEST; which++) put_points(script, runs, which);
   put_runs(script, runs->all, runs->count);
-  fprintf(script, "logarithmic = %d\nhas_loss = %d\nhas_accuracy = %d\n", logarithmic,
-          loss.least <= loss.most, has_accuracy);
-  fprintf(script, "accuracy_least = %.9g\naccuracy_most = %.9g\nrate_least = %.9g\nrate_most = %.9g\n",
-          has_accuracy ? accuracy.least : 0, has_accuracy ? accuracy.most : 0, rate.most > 0 ? rate.least : 0,
-          rate.most > 0 ? rate.most : 0);
   fputs(plot_script, script);
   if (fflush(script) == 0 && !ferror(script)) return MN_OK;
   return mn_fail(MN_IO, "cannot write gnuplot's script: %s; is there room in /tmp?", strerror(errno));

@@ -8,8 +8,22 @@
 #   trains, tests      arrays: whether a run has points in $train, in $test
 #   pace               steps an epoch; 0: unknown, or the runs' differ
 #   most               points of the longest series
-#   runs, last_step, logarithmic, has_loss, has_accuracy, accuracy_least, accuracy_most, rate_least, rate_most
+#   runs               how many there are
 
+# What the axes span. stats sets no name_max where no number is. The loss is on a logarithmic axis if it spans more than 20 times.
+larger(a, b) = a > b ? a : b
+stats $train using 1 nooutput name 'train_step'
+stats $test using 1 nooutput name 'test_step'
+stats $train using 2 nooutput name 'train_loss'
+stats $test using 2 nooutput name 'test_loss'
+stats $train using 3 nooutput name 'rate'
+stats $test using 3 nooutput name 'accuracy'
+last_step = larger(1, larger(exists('train_step_max') ? train_step_max : 1, exists('test_step_max') ? test_step_max : 1))
+has_loss = exists('train_loss_max') || exists('test_loss_max')
+least_loss = -larger(exists('train_loss_max') ? -train_loss_min : -1e300, exists('test_loss_max') ? -test_loss_min : -1e300)
+most_loss = larger(exists('train_loss_max') ? train_loss_max : 0, exists('test_loss_max') ? test_loss_max : 0)
+logarithmic = has_loss && least_loss > 0 && most_loss > 20*least_loss
+has_accuracy = exists('accuracy_max')
 
 # Which runs have points in $train, in $test, those whose losses end highest first: "2 1 3".
 trained = ''
@@ -47,7 +61,6 @@ accuracy_title(run) = last[at(run)] == last[at(run)] \
   ? sprintf('%s%.2f %%', runs == 1 ? '' : short(name[at(run)]).'  ', last[at(run)]) : ''
 
 # About four round numbers on an axis from `least` to `most`.
-larger(a, b) = a > b ? a : b
 quarter(least, most) = larger(most - least, larger(1e-3 * abs(most), 1e-12)) / 4
 decade(q) = 10.0**floor(log10(q))
 tick_of(q) = decade(q) * (q > 5 * decade(q) ? 10 : q > 2 * decade(q) ? 5 : q > decade(q) ? 2 : 1)
@@ -90,8 +103,8 @@ if (has_accuracy) {
   set bmargin at screen 0.27
   set label 1 'test accuracy'
   set format y '%h %%'
-  tick = tick_of(quarter(accuracy_least, accuracy_most))
-  set yrange [tick*floor(accuracy_least/tick):tick*ceil(accuracy_most/tick)]
+  tick = tick_of(quarter(accuracy_min, accuracy_max))
+  set yrange [tick*floor(accuracy_min/tick):tick*larger(ceil(accuracy_max/tick), floor(accuracy_min/tick) + 1)]
   set ytics tick
   plot for [run in tested] $test index (at(run)-1) using 1:3 with linespoints lw 1.8 pt 7 ps 0.45 \
        lc rgb '#'.test_hue(run) title accuracy_title(run)
@@ -105,9 +118,9 @@ if (words(trained) > 0) {
   set xlabel 'optimizer step' textcolor rgb '#303030'
   set format y '%h'
   # Logarithmic: one decade at least, three at most, since a cosine ends near 0.
-  if (rate_most > 0) {
+  if (exists('rate_max') && rate_max > 0) {
     set logscale y
-    set yrange [(rate_least > 1e-3*rate_most ? (rate_least < 0.1*rate_most ? rate_least : 0.1*rate_most) : 1e-3*rate_most):1.3*rate_most]
+    set yrange [(rate_min > 1e-3*rate_max ? (rate_min < 0.1*rate_max ? rate_min : 0.1*rate_max) : 1e-3*rate_max):1.3*rate_max]
     set ytics autofreq
   }
   unset key
