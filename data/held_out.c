@@ -8,8 +8,8 @@
  * last epoch, which no run reaches, by (seed, n, fraction) alone. Full windows of 4096 rows are held
  * out as 64 extents of 64 neighbours, the rest as single rows. So most rows are still read in full ranges.
  *
- * The choice is a bit for each of the n rows; the dataset keeps its rows as stretches of neighbours in stored
- * order, of 24 bytes. */
+ * The choice is a byte for each of the n rows: whether it is held out. The dataset keeps its rows as
+ * stretches of neighbours in stored order, of 24 bytes. */
 #include <math.h>
 #include <stdlib.h>
 
@@ -36,16 +36,7 @@ int64_t mn_dataset_held_out(int64_t rows, double fraction) {
 
 /* ---- which rows ---- */
 
-/* A bit for each row of the full dataset: whether it is held out. */
-static int has(const unsigned char *held, int64_t row) {
-  return held[row / 8] >> row % 8 & 1;
-}
-
-static void mark(unsigned char *held, int64_t row) {
-  held[row / 8] |= (unsigned char)(1 << row % 8);
-}
-
-/* Marks the first `count` rows of the order. */
+/* Holds out the first `count` rows of the order. */
 static mn_status pick(unsigned char *held, const struct mn_dataset *whole, uint64_t seed, int64_t count) {
   struct mn_order *order;
   MN_TRY(mn_order_open(&order, whole->rows, seed, 1));
@@ -54,7 +45,7 @@ static mn_status pick(unsigned char *held, const struct mn_dataset *whole, uint6
   for (int64_t window = 0; taken < count; window++) {
     mn_order_window(order, epoch, window, extents, &unused, samples, &total);
     for (int64_t i = 0; i < total && taken < count; i++, taken++)
-      mark(held, extents[samples[i] / MN_ORDER_EXTENT] * MN_ORDER_EXTENT + samples[i] % MN_ORDER_EXTENT);
+      held[extents[samples[i] / MN_ORDER_EXTENT] * MN_ORDER_EXTENT + samples[i] % MN_ORDER_EXTENT] = 1;
   }
   mn_order_close(order);
   return MN_OK;
@@ -111,7 +102,7 @@ static mn_status walk(unsigned char *held, struct mn_dataset *whole, struct stra
       if (!pick) continue;
       mn_philox(seed, MN_RANDOM_HELD_OUT, (uint64_t)(first + i), words);
       if ((int64_t)(((uint64_t)words[0] << 32 | words[1]) % (uint64_t)s->rows) < s->held) {
-        mark(held, first + i);
+        held[first + i] = 1;
         s->held--;
       }
       s->rows--;
@@ -138,8 +129,8 @@ static mn_status stratify(unsigned char *held, struct mn_dataset *whole, double 
 static int64_t list(struct held_out *h, const unsigned char *held, int64_t rows, int held_out) {
   int64_t count = 0, at = 0;
   for (int64_t row = 0; row < rows; row++) {
-    if (has(held, row) != held_out) continue;
-    const int begins = row == 0 || has(held, row - 1) != held_out;
+    if (held[row] != held_out) continue;
+    const int begins = row == 0 || held[row - 1] != held_out;
     count += begins;
     if (h && begins) h->stretches[count - 1] = (struct stretch){.at = at, .first = row};
     if (h) h->stretches[count - 1].count++;
@@ -213,7 +204,7 @@ mn_status mn_dataset_hold_out(struct mn_dataset **dataset, enum mn_part part, do
                    fraction);
   if (whole->rows < 2)
     return mn_fail(MN_BAD_DATA, "of a single row none can be held out; give more data, or hold out none");
-  unsigned char *held = calloc((size_t)(whole->rows / 8 + 1), 1);
+  unsigned char *held = calloc((size_t)whole->rows, 1);
   if (!held) return mn_fail(MN_NO_MEMORY, "no memory to hold out of %lld rows", (long long)whole->rows);
   mn_status status = single ? stratify(held, whole, fraction, seed)
                             : pick(held, whole, seed, mn_dataset_held_out(whole->rows, fraction));
