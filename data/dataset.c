@@ -366,7 +366,7 @@ mn_status mn_dataset_open(struct mn_dataset **out, const char *path, enum mn_par
   *out = NULL;
   struct dataset_file *d = calloc(1, sizeof *d);
   if (!d) return mn_fail(MN_NO_MEMORY, "%s: no memory to open it", path);
-  d->base = (struct mn_dataset){.floor = NAN, .read = file_read, .close = file_close};
+  d->base = (struct mn_dataset){.read = file_read, .close = file_close};
   d->file.root.id = d->x.object.id = d->y.object.id = -1;
   d->x.role = "x";
   d->y.role = "y";

@@ -19,7 +19,6 @@ struct mn_dataset {
   int classes;                 /* y is [n] int32 labels (cross-entropy), not [n, K] reals (mse) */
   const char *x_name, *y_name; /* path in the file, as "train/x"; NULL if x or y is not in a file */
   const char *x_type, *y_type; /* type in the file: "float32", "int64" …; NULL likewise */
-  double floor;                /* the least mean loss of any model if it is known (synthetic); else NaN */
   size_t parallel;             /* 4 or 8 if several threads may read x as reals of this width; else 0 */
   /* Reads rows first … first + count: x as [count, I] and y as [count, K] reals of `real` bytes (4: float, 8:
    * double), or as int32 labels [count]. NULL skips x or y; y must be NULL if outputs is 0. MN_USAGE: rows, a
@@ -69,7 +68,7 @@ MN_API mn_status mn_dataset_labelled(struct mn_dataset **out, const float *x, co
  * groups (weights as a new block's, gamma 1 + t/2 and beta t/2 with t uniform on [−1, 1), eps 1e-5, slope
  * 0.01) of x, plus uniform noise of variance noise². Every value is a function of (seed, row), computed in
  * double and rounded to the requested real: a row does not depend on the rows read with it. MN_PART_TEST
- * gives other rows of the same teacher. floor = noise².
+ * gives other rows of the same teacher. No model has a mean loss below noise².
  *
  * The dataset opens a device of its own, always in MN_FP64, with the type and ordinal of `like`, or the CPU
  * if that is NULL. `like` is read during this call alone, and may be in use by another thread while rows are

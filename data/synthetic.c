@@ -178,12 +178,8 @@ mn_status mn_dataset_synthetic(struct mn_dataset **out, enum mn_part part, int64
   MN_TRY(check(rows, inputs, outputs, groups, noise));
   struct synthetic *d = calloc(1, sizeof *d);
   if (!d) return mn_fail(MN_NO_MEMORY, "no memory for synthetic data");
-  d->base = (struct mn_dataset){.rows = rows,
-                                .inputs = inputs,
-                                .outputs = outputs,
-                                .floor = noise * noise,
-                                .read = synthetic_read,
-                                .close = synthetic_close};
+  d->base = (struct mn_dataset){
+      .rows = rows, .inputs = inputs, .outputs = outputs, .read = synthetic_read, .close = synthetic_close};
   d->base_row = part == MN_PART_TEST ? TEST_BASE : 0;
   d->groups = groups;
   d->noise = noise;

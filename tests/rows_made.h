@@ -63,7 +63,6 @@ static inline struct made make(int64_t rows, int classes) {
                                 .inputs = INPUTS,
                                 .outputs = classes ? rows : 2,
                                 .classes = classes,
-                                .floor = NAN,
                                 .read = made_read},
                        .bad_row = -1,
                        .late_row = -1};

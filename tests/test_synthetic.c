@@ -64,7 +64,6 @@ static void teaches(void **state) {
     assert_int_equal(d->inputs, I);
     assert_int_equal(d->outputs, K);
     assert_false(d->classes);
-    assert_true(d->floor == 0.0625);
     static double x[200 * I], y[200 * K];
     MUST(d->read(d, 0, rows, 8, x, y));
     uint64_t base = part == MN_PART_TEST ? (uint64_t)1 << 40 : 0;

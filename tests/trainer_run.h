@@ -72,7 +72,6 @@ static inline struct made make(int classes) {
                                 .inputs = INPUTS,
                                 .outputs = classes ? 5 : CHANNELS,
                                 .classes = classes,
-                                .floor = NAN,
                                 .read = made_read},
                        .scale = 1,
                        .huge = -1,

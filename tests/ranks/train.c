@@ -224,7 +224,6 @@ static mn_status train(struct mn_device *device, const struct job *job) {
                             .inputs = job->model.inputs,
                             .outputs = classes ? CLASSES : CHANNELS,
                             .classes = classes,
-                            .floor = NAN,
                             .read = read_rows};
   const struct mn_trainer_config config = {
       .batch = BATCH,

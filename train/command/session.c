@@ -406,7 +406,7 @@ void mn_session_describe(const struct mn_session *s) {
     mn_announce(o,
                 "note: of so many rows stretches of neighbours are held out, not single rows of each class");
   if (!o->data)
-    mn_announce(o, "data: %ld synthetic rows, no loss below %g", (long)s->train->rows, s->train->floor);
+    mn_announce(o, "data: %ld synthetic rows, no loss below %g", (long)s->train->rows, o->noise * o->noise);
   if (s->from) {
     mn_announce(o, "resuming from %s, step %ld", s->from_path, (long)s->from->progress.step);
     mn_resume_describe(s);
