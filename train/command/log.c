@@ -4,6 +4,7 @@
 #include <errno.h>
 #include <jansson.h>
 #include <math.h>
+#include <stdio_ext.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/file.h>
@@ -92,46 +93,40 @@ static mn_status find_end(struct mn_log *log, off_t *end, int64_t resumed, const
   return status;
 }
 
+static int cut(const struct mn_log *log) {
+  return fseeko(log->file, log->end, SEEK_SET) == 0 && ftruncate(fileno(log->file), log->end) == 0 ? 0
+                                                                                                   : errno;
+}
+
 /* Returns whether there is a log to write to. */
 static int begin_line(struct mn_log *log, struct mn_json *json, const char *event) {
-  if (!log->lines || ferror(log->lines)) return 0;
-  mn_json_begin(json, log->lines, 0);
+  if (!log->file || log->error) return 0;
+  if (log->ended && (log->error = cut(log)) != 0) return 0;
+  log->ended = 0;
+  mn_json_begin(json, log->file, 0);
   mn_json_open(json, NULL);
   mn_json_string(json, "event", event);
   return 1;
 }
 
-static int cut(const struct mn_log *log) {
-  const int file = fileno(log->file);
-  return ftruncate(file, log->end) == 0 && lseek(file, log->end, SEEK_SET) >= 0 ? 0 : -1;
+static void open_time(struct mn_json *json, double seconds) {
+  mn_json_open(json, "time");
+  mn_json_number(json, "seconds", seconds);
 }
 
-/* Writes the lines that are not in the file yet. If one cannot be written, the file keeps its old end.
- * Returns 0 or errno. */
-static int write_lines(struct mn_log *log) {
-  const int file = fileno(log->file);
-  if (fflush(log->lines) != 0 || ferror(log->lines)) return ENOMEM;
-  if (log->ended && cut(log) != 0) return errno;
-  log->ended = 0;
-  for (size_t done = 0; done < log->size;) {
-    const ssize_t count = write(file, log->text + done, log->size - done);
-    if (count < 0 && errno == EINTR) continue;
-    if (count > 0) {
-      done += (size_t)count;
-      continue;
-    }
-    const int error = count < 0 ? errno : ENOSPC;
-    return cut(log) == 0 ? error : errno;
-  }
-  log->end += (off_t)log->size;
-  return fseeko(log->lines, 0, SEEK_SET) == 0 ? 0 : errno;
-}
-
-/* Ends a line and the object `time` in it, and writes it out, so that a full disk is noticed at once. */
+/* Ends a line and the object `time` in it, and writes it out, so that a full disk is noticed at once. A line
+ * that cannot be written is not in the file at all. */
 static void end_line(struct mn_log *log, struct mn_json *json) {
   mn_json_close(json);
   mn_json_close(json);
-  if (!log->error) log->error = write_lines(log);
+  errno = 0;
+  if (fflush(log->file) == 0 && !ferror(log->file)) {
+    log->end = ftello(log->file);
+    return;
+  }
+  log->error = errno ? errno : EIO;
+  __fpurge(log->file);
+  (void)cut(log);
 }
 
 static void write_start(struct mn_log *log, const struct mn_session *session, const struct mn_text *config,
@@ -159,7 +154,9 @@ static mn_status go_on(struct mn_log *log, const struct mn_session *session, int
   if (!log->file) return errno == ENOENT ? MN_OK : cannot_use(log, errno);
   MN_TRY(take_lock(log));
   MN_TRY(find_end(log, &log->end, session->from->progress.step, session->begun));
-  return log->ended || cut(log) == 0 ? MN_OK : cannot_use(log, errno);
+  if (log->ended) return MN_OK;
+  const int error = cut(log);
+  return error ? cannot_use(log, error) : MN_OK;
 }
 
 mn_status mn_log_open(struct mn_log *log, const char *path, const struct mn_session *session,
@@ -168,7 +165,6 @@ mn_status mn_log_open(struct mn_log *log, const char *path, const struct mn_sess
   *log = (struct mn_log){.path = path, .start = mn_seconds(), .loss = NAN};
   log->last = log->start;
   if (!path) return MN_OK;
-  if (!(log->lines = open_memstream(&log->text, &log->size))) return cannot_use(log, errno);
   if (session->from) MN_TRY(go_on(log, session, &found));
   if (!found && !(log->file = fopen(path, "wxe")))
     return mn_fail(MN_NO_CREATE, "--log %s: %s; name %s", path, strerror(errno),
@@ -195,8 +191,7 @@ void mn_log_resume(struct mn_log *log, int64_t step, const struct mn_session *se
     mn_json_string(&json, name, mn_text_find(config, count, name));
   }
   mn_json_close(&json);
-  mn_json_open(&json, "time");
-  mn_json_number(&json, "seconds", mn_seconds() - log->start);
+  open_time(&json, mn_seconds() - log->start);
   end_line(log, &json);
 }
 
@@ -212,8 +207,7 @@ void mn_log_step(struct mn_log *log, const struct mn_trainer *t) {
   mn_json_number(&json, "rate", t->rate);
   if (!isnan(t->norm)) mn_json_number(&json, "gradient_norm", t->norm);
   if (t->skipped) mn_json_string(&json, "skipped", mn_fault_words(why, t->skipped));
-  mn_json_open(&json, "time");
-  mn_json_number(&json, "seconds", t->finished - log->start);
+  open_time(&json, t->finished - log->start);
   if (log->last_samples) {
     const double rate = (double)(p->samples - log->last_samples) / (t->finished - log->last);
     mn_json_number(&json, "samples_per_second", rate);
@@ -231,8 +225,7 @@ void mn_log_eval(struct mn_log *log, int64_t step, int64_t epoch, double loss, d
   mn_json_integer(&json, "epoch", epoch);
   mn_json_number(&json, "test_loss", loss);
   if (!isnan(accuracy)) mn_json_number(&json, "test_accuracy", accuracy);
-  mn_json_open(&json, "time");
-  mn_json_number(&json, "seconds", mn_seconds() - log->start);
+  open_time(&json, mn_seconds() - log->start);
   end_line(log, &json);
 }
 
@@ -244,8 +237,7 @@ void mn_log_end(struct mn_log *log, const struct mn_trainer *t, const char *ende
   mn_json_number(&json, "loss", isnan(t->loss) && log->step == t->progress.step ? log->loss : t->loss);
   mn_json_string(&json, "ended", ended);
   if (t->progress.skipped > 0) mn_json_integer(&json, "skipped", t->progress.skipped);
-  mn_json_open(&json, "time");
-  mn_json_number(&json, "seconds", mn_seconds() - log->start);
+  open_time(&json, mn_seconds() - log->start);
   if (t->times.steps > 0) {
     const struct mn_trainer_speed speed = mn_trainer_speed(t);
     mn_json_number(&json, "samples_per_second", speed.samples);
@@ -257,13 +249,7 @@ void mn_log_end(struct mn_log *log, const struct mn_trainer *t, const char *ende
 }
 
 mn_status mn_log_close(struct mn_log *log, mn_status status) {
-  if (log->lines) {
-    if (log->error) write_lines(log); /* this may fail again; the error is returned in any case */
-    fclose(log->lines);
-    free(log->text);
-  }
   if (log->file && fclose(log->file) != 0 && !log->error) log->error = errno;
-  log->lines = NULL;
   log->file = NULL;
   if (status != MN_OK || !log->error) return status;
   return mn_fail(MN_IO, "--log %s: %s; free some space: a run with --checkpoint goes on by --resume",

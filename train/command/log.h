@@ -34,7 +34,7 @@
 #include "train/trainer.h"
 
 struct mn_log {
-  FILE *file; /* for reading; NULL if no log is kept: every call is then MN_OK */
+  FILE *file; /* NULL if no log is kept: every call is then MN_OK */
   const char *path;
   double start, last; /* seconds on the monotonic clock: of opening, of the last step line */
   int64_t last_samples;
@@ -42,13 +42,9 @@ struct mn_log {
   int ended;    /* the last line is this step's `end` event, which the next write replaces */
   int64_t step; /* of the last step's line in a log that is continued, */
   double loss;  /* and its loss, for the `end` line of a run that takes no step */
-  int error;    /* errno of the first write that failed, else 0. The run must then save its checkpoint and
-                   end: mn_log_close retries the lines from there on, and returns the failure. If the retry
-                   fails too, a resumed log lacks them up to that checkpoint */
-  FILE *lines;  /* writes to `text` the lines that are not in the file yet, `size` bytes */
-  char *text;
-  size_t size;
-  off_t end; /* the offset in the file of the next byte */
+  int error;    /* errno of the first write that failed, else 0. The file gets no line from there on, and the
+                   run must save its checkpoint and end; mn_log_close returns the failure */
+  off_t end;    /* the offset in the file of the next byte */
 };
 
 /* Opens and locks `path`, the log of the session's run; NULL to keep no log. config[count]: the run's
