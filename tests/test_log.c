@@ -262,6 +262,7 @@ static void a_line_that_does_not_fit_is_not_there(void **state) {
   mn_log_end(&log, &ended, "log");
   assert_int_equal(mn_log_close(&log, MN_OK), MN_IO);
   assert_non_null(strstr(mn_message(), "File too large"));
+  free(read_log()); /* part of a line would fail here */
   write_log(3, 4, 6);
   char *again = read_log();
   assert_string_equal(again, whole);
