@@ -128,17 +128,20 @@ static mn_status list_folder(const char *path, void (*take)(void *to, const char
 struct search {
   const char *base;
   char *first; /* MN_ATOMIC_FILE_PATH bytes: the base, or else the first in order of all that follow */
+  int owner;   /* instead: a name that `base` follows from */
 };
 
 static void look(void *to, const char *entry) {
   struct search *s = to;
-  const int found = mn_atomic_file_follows(entry, s->base) && strcmp(s->first, s->base) != 0;
-  if (strcmp(entry, s->base) == 0 || (found && (!*s->first || strcmp(entry, s->first) < 0)))
-    strcpy(s->first, entry);
+  const int follows =
+      s->owner ? mn_atomic_file_follows(s->base, entry) : mn_atomic_file_follows(entry, s->base);
+  const int base = !s->owner && strcmp(entry, s->base) == 0,
+            found = follows && strcmp(s->first, s->base) != 0;
+  if (base || (found && (!*s->first || strcmp(entry, s->first) < 0))) strcpy(s->first, entry);
 }
 
-mn_status mn_atomic_file_any(char found[MN_ATOMIC_FILE_PATH], const char *path) {
-  struct search search = {.base = basename(path), .first = found};
+mn_status mn_atomic_file_any(char found[MN_ATOMIC_FILE_PATH], const char *path, int owner) {
+  struct search search = {.base = basename(path), .first = found, .owner = owner};
   found[0] = 0;
   return list_folder(path, look, &search);
 }

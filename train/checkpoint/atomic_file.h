@@ -57,9 +57,10 @@ int mn_atomic_file_follows(const char *name, const char *base);
 /* The least number above `number` whose file exists, and its name; or −1. */
 int mn_atomic_file_next(char name[MN_ATOMIC_FILE_PATH], const char *path, int number);
 
-/* The name of `path` if that exists, else the first name in its folder, in order, that follows from it. ""
- * without such a name. MN_IO: the folder cannot be listed; MN_NO_MEMORY. */
-mn_status mn_atomic_file_any(char found[MN_ATOMIC_FILE_PATH], const char *path);
+/* The name of `path` if that exists, else the first name in its folder, in order, that follows from it; with
+ * `owner` the first name from which the name of `path` follows. "" without such a name. MN_IO: the folder
+ * cannot be listed; MN_NO_MEMORY. */
+mn_status mn_atomic_file_any(char found[MN_ATOMIC_FILE_PATH], const char *path, int owner);
 
 /* *there: whether there is a file, links followed. MN_IO, MN_NO_MEMORY: unknown; a caller that took this for
  * a no would begin anew. */

@@ -77,11 +77,14 @@ static int is_id(const char *text) {
 
 /* A file that another run replaces as it goes on is not one to go on in. */
 static mn_status check_fork(const struct mn_session *s, const char *path, const char *was) {
-  if (!mn_atomic_file_follows(basename(path), was)) return MN_OK;
+  char owner[MN_ATOMIC_FILE_PATH];
+  MN_TRY(mn_atomic_file_any(owner, path, 1));
+  if (mn_atomic_file_follows(basename(path), was)) snprintf(owner, sizeof owner, "%s", was);
+  if (!*owner) return MN_OK;
   return mn_fail(MN_NO_CREATE,
                  "--checkpoint %s is a file of the run %s, which replaces it as that goes on: copy it to "
                  "another name (cp %s try.h5), and resume the copy",
-                 s->options.checkpoint, was, s->options.checkpoint);
+                 s->options.checkpoint, owner, s->options.checkpoint);
 }
 
 mn_status mn_owned_resume(struct mn_session *s) {
@@ -110,7 +113,7 @@ mn_status mn_owned_check(const struct mn_session *s) {
   struct mn_atomic_file file;
   if (!o->checkpoint) return MN_OK;
   MN_TRY(mn_atomic_file_resolve(path, o->checkpoint));
-  if (!o->resume) MN_TRY(mn_atomic_file_any(found, path));
+  if (!o->resume) MN_TRY(mn_atomic_file_any(found, path, 0));
   if (!o->resume && *found)
     return mn_fail(MN_NO_CREATE,
                    "--checkpoint %s: %.*s%s exists; --resume goes on from it, or name another file%s",
@@ -195,7 +198,7 @@ mn_status mn_owned_leave(const struct mn_session *s, mn_status status) {
   struct mn_outcome outcome;
   mn_outcome_note(&outcome, status);
   mn_status looked = o->checkpoint ? mn_atomic_file_resolve(path, o->checkpoint) : MN_OK;
-  if (looked == MN_OK && o->checkpoint) looked = mn_atomic_file_any(found, path);
+  if (looked == MN_OK && o->checkpoint) looked = mn_atomic_file_any(found, path, 0);
   if (looked == MN_OK && !*found && mn_atomic_file_set_aside(kept, o->log, "unsaved") == MN_OK)
     mn_announce(o, "log: %s, since nothing was saved", kept);
   return mn_outcome_tell(&outcome);

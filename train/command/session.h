@@ -98,7 +98,7 @@ void mn_convert_show(FILE *out, const char *path);
 
 /* Sets s->run for a run that resumes s->from. If it was saved under another name than --checkpoint, or by an
  * older minnow without identities, the run is a fork (s->fork) with an identity of its own. MN_NO_CREATE: the
- * name of a fork is derived from that name, such as run.best.h5, and the other run may replace it.
+ * name of a fork is derived from another checkpoint's, such as run.best.h5, and that run may replace it.
  * MN_BAD_DATA: the texts are not an identity. */
 mn_status mn_owned_resume(struct mn_session *session);
 
