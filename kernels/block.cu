@@ -1,4 +1,4 @@
-/* The epilogues on CUDA, over a matrix in memory: one kernel for each block epilogue.
+/* The block's epilogues on CUDA, over a matrix in memory: one kernel for each.
  *
  * A group of up to 256 channels is kept in the registers of a few lanes (register_kernel). For a wider one,
  * the threads loop over the group once for each statistic (loop_kernel). Both use the arithmetic in
@@ -6,7 +6,6 @@
  * processes one chunk of MN_CHUNK_ROWS rows of its columns: column sums are added in registers, then over its
  * warps in order, so that they have the same bytes every time, without atomics. */
 #include "kernels/block_row.cuh"
-#include "kernels/rule.cuh"
 
 /* In register_kernel warp w of a CTA processes rows w, w + WARPS, … of the chunk. */
 enum { WARPS = MN_CUDA_THREADS / 32, LOOP_THREADS = 1024, WIDEST = 256 };
@@ -347,13 +346,15 @@ static mn_status block(struct mn_device *device, mn_block_arguments<Real> &a) {
   return mn_cuda_launched("block");
 }
 
-template <typename Real, enum mn_epilogue_kind Kind>
-static mn_status apply_block(struct mn_device *device, Real *d, int64_t rows, int64_t cols,
-                             const struct mn_epilogue *epilogue) {
-  MN_REQUIRE(rows == epilogue->block->rows && cols == epilogue->block->channels);
+template <typename Real>
+mn_status mn_cuda_block(struct mn_device *device, Real *d, const struct mn_epilogue *epilogue) {
   mn_block_arguments<Real> a = mn_block_arguments_of(device, d, epilogue);
-  return block<Kind>(device, a);
+  return epilogue->kind == MN_BLOCK        ? block<MN_BLOCK>(device, a)
+         : epilogue->kind == MN_BLOCK_LOSS ? block<MN_BLOCK_LOSS>(device, a)
+                                           : block<MN_BLOCK_BACKWARD>(device, a);
 }
+template mn_status mn_cuda_block<float>(struct mn_device *, float *, const struct mn_epilogue *);
+template mn_status mn_cuda_block<double>(struct mn_device *, double *, const struct mn_epilogue *);
 
 /* Only of groups that fit the registers. */
 bool mn_cuda_takes_terms(const struct mn_epilogue *epilogue) {
@@ -367,35 +368,3 @@ mn_status mn_cuda_epilogue_of_terms(struct mn_device *device, const mn_terms<flo
   a.terms = terms;
   return block<MN_BLOCK_BACKWARD>(device, a);
 }
-
-template <typename Real>
-mn_status mn_cuda_epilogue<Real>::run(struct mn_device *device, void *matrix, int64_t rows, int64_t cols,
-                                      const struct mn_epilogue *epilogue) {
-  Real *d = static_cast<Real *>(matrix), *into = static_cast<Real *>(epilogue->into);
-  const int64_t count = rows * cols;
-  if (mn_is_sum(epilogue->kind)) return mn_cuda_accumulate(device, epilogue, d, 0, count);
-  switch (epilogue->kind) {
-  case MN_STORE:
-    MN_REQUIRE(into);
-    return into == d ? MN_OK : mn_copy_cuda(device, into, d, (size_t)count * sizeof(Real));
-  case MN_BLOCK:
-    return apply_block<Real, MN_BLOCK>(device, d, rows, cols, epilogue);
-  case MN_BLOCK_LOSS:
-    return apply_block<Real, MN_BLOCK_LOSS>(device, d, rows, cols, epilogue);
-  case MN_BLOCK_BACKWARD:
-    return apply_block<Real, MN_BLOCK_BACKWARD>(device, d, rows, cols, epilogue);
-  case MN_UPDATE:
-    MN_REQUIRE(rows == epilogue->update->w->rows && cols == epilogue->update->w->cols);
-    return mn_cuda_update(device, epilogue->update, d, 0, count);
-  case MN_REDUCE_SCATTER:
-    MN_TRY(mn_reduce_scatter_cuda(device, epilogue->piece, d, rows, cols));
-    return run(device, epilogue->piece, rows, epilogue->share, epilogue->then);
-  case MN_REDUCE_SCATTER_ROWS:
-    MN_REQUIRE(into == d);
-    return mn_reduce_scatter_rows_cuda(device, d, count);
-  default:
-    break;
-  }
-  mn_abort(__FILE__, __LINE__, "an epilogue kind");
-}
-MN_CUDA_INSTANTIATE(epilogue);

@@ -183,6 +183,10 @@ static __device__ __forceinline__ void mn_notice(const mn_block_arguments<Real> 
   if (raise) mn_raise(a.nonfinite, a.mark);
 }
 
+/* A block epilogue of d, [rows, channels] (block.cu). */
+template <typename Real>
+mn_status mn_cuda_block(struct mn_device *device, Real *d, const struct mn_epilogue *epilogue);
+
 /* An epilogue of a matrix that is such a sum, if it can take one (block.cu). */
 bool mn_cuda_takes_terms(const struct mn_epilogue *epilogue);
 mn_status mn_cuda_epilogue_of_terms(struct mn_device *device, const mn_terms<float> &terms,

@@ -9,9 +9,8 @@
 
 #include <algorithm>
 
-#include "kernels/cuda.cuh"
+#include "kernels/block_row.cuh"
 #include "kernels/hopper/product.cuh"
-#include "kernels/planes.cuh"
 #include "kernels/ranks/peer.h"
 #include "kernels/rule.cuh"
 
@@ -206,6 +205,42 @@ static mn_status multiply(struct mn_device *device, const struct product *p) {
   return MN_OK;
 }
 
+/* What every path requires of an epilogue. */
+static void check_epilogue(int64_t rows, int64_t cols, const struct mn_epilogue *epilogue) {
+  const struct mn_block *b = epilogue->block;
+  if (epilogue->kind == MN_UPDATE)
+    MN_REQUIRE(rows == epilogue->update->w->rows && cols == epilogue->update->w->cols);
+  else if (mn_is_block(epilogue->kind))
+    MN_REQUIRE(rows == b->rows && cols == b->channels);
+  else
+    MN_REQUIRE(epilogue->into);
+}
+
+template <typename Real>
+mn_status mn_cuda_epilogue<Real>::run(struct mn_device *device, void *matrix, int64_t rows, int64_t cols,
+                                      const struct mn_epilogue *epilogue) {
+  Real *d = static_cast<Real *>(matrix), *into = static_cast<Real *>(epilogue->into);
+  const int64_t count = rows * cols;
+  check_epilogue(rows, cols, epilogue);
+  if (mn_is_block(epilogue->kind)) return mn_cuda_block(device, d, epilogue);
+  if (mn_is_sum(epilogue->kind)) return mn_cuda_accumulate(device, epilogue, d, 0, count);
+  switch (epilogue->kind) {
+  case MN_STORE:
+    return into == d ? MN_OK : mn_copy_cuda(device, into, d, (size_t)count * sizeof(Real));
+  case MN_UPDATE:
+    return mn_cuda_update(device, epilogue->update, d, 0, count);
+  case MN_REDUCE_SCATTER:
+    MN_TRY(mn_reduce_scatter_cuda(device, epilogue->piece, d, rows, cols));
+    return run(device, epilogue->piece, rows, epilogue->share, epilogue->then);
+  case MN_REDUCE_SCATTER_ROWS:
+    MN_REQUIRE(into == d);
+    return mn_reduce_scatter_rows_cuda(device, d, count);
+  default:
+    mn_abort(__FILE__, __LINE__, "an epilogue kind");
+  }
+}
+MN_CUDA_INSTANTIATE(epilogue);
+
 /* A product that ends in an update, in a sum or in 16 bits and has no memory for the product: slices of its
  * rows are computed into the device's scratch memory, which fits in the L2 cache of a large GPU, and the
  * epilogue reads them there. A GEMM with beta = momentum, or 1, would move as few bytes, but would change
@@ -248,17 +283,6 @@ static mn_status multiply_in_slices(struct mn_device *device, const struct produ
   return MN_OK;
 }
 
-/* What every path requires of an epilogue. */
-static void check_epilogue(const struct product *p, const struct mn_epilogue *epilogue) {
-  const struct mn_block *b = epilogue->block;
-  if (epilogue->kind == MN_UPDATE)
-    MN_REQUIRE(p->rows == epilogue->update->w->rows && p->cols == epilogue->update->w->cols);
-  else if (mn_is_block(epilogue->kind))
-    MN_REQUIRE(p->rows == b->rows && p->cols == b->channels);
-  else
-    MN_REQUIRE(epilogue->into);
-}
-
 template <typename Real>
 mn_status mn_cuda_gemm<Real>::run(struct mn_device *device, enum mn_form form, const struct mn_operand *a,
                                   const struct mn_operand *b, const struct mn_epilogue *epilogue) {
@@ -273,7 +297,7 @@ mn_status mn_cuda_gemm<Real>::run(struct mn_device *device, enum mn_form form, c
   if (form == MN_TN && a->whole) p.whole.rows = p.whole.lda = a->whole;
   MN_REQUIRE(p.depth == (form == MN_NT ? b->cols : b->rows));
   MN_REQUIRE(p.rows > 0 && p.cols > 0 && p.depth > 0);
-  check_epilogue(&p, epilogue);
+  check_epilogue(p.rows, p.cols, epilogue);
   const bool planes = a->planes[0] && b->planes[0];
   const struct mn_operand *gathered = form == MN_NT ? a : b;
   struct mn_arrival *arrival = form == MN_NN ? NULL : gathered->arrival;
