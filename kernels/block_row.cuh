@@ -183,14 +183,11 @@ static __device__ __forceinline__ void mn_notice(const mn_block_arguments<Real> 
   if (raise) mn_raise(a.nonfinite, a.mark);
 }
 
-/* A block epilogue of d, [rows, channels] (block.cu). */
+/* A block epilogue of d, [rows, channels], or, if it takes them, of terms; d is NULL then (block.cu). */
 template <typename Real>
-mn_status mn_cuda_block(struct mn_device *device, Real *d, const struct mn_epilogue *epilogue);
-
-/* An epilogue of a matrix that is such a sum, if it can take one (block.cu). */
+mn_status mn_cuda_block(struct mn_device *device, const Real *d, const struct mn_epilogue *epilogue,
+                        const mn_terms<Real> &terms = {});
 bool mn_cuda_takes_terms(const struct mn_epilogue *epilogue);
-mn_status mn_cuda_epilogue_of_terms(struct mn_device *device, const mn_terms<float> &terms,
-                                    const struct mn_epilogue *epilogue);
 
 /* d: the product in memory; NULL when it is in registers. */
 template <typename Real>

@@ -222,7 +222,7 @@ mn_status mn_cuda_epilogue<Real>::run(struct mn_device *device, void *matrix, in
   Real *d = static_cast<Real *>(matrix), *into = static_cast<Real *>(epilogue->into);
   const int64_t count = rows * cols;
   check_epilogue(rows, cols, epilogue);
-  if (mn_is_block(epilogue->kind)) return mn_cuda_block(device, d, epilogue);
+  if (mn_is_block(epilogue->kind)) return mn_cuda_block<Real>(device, d, epilogue);
   if (mn_is_sum(epilogue->kind)) return mn_cuda_accumulate(device, epilogue, d, 0, count);
   switch (epilogue->kind) {
   case MN_STORE:
