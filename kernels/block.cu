@@ -347,18 +347,15 @@ static mn_status block(struct mn_device *device, mn_block_arguments<Real> &a) {
 }
 
 template <typename Real>
-mn_status mn_cuda_block(struct mn_device *device, const Real *d, const struct mn_epilogue *epilogue,
-                        const mn_terms<Real> &terms) {
+mn_status mn_cuda_block<Real>::run(struct mn_device *device, const Real *d,
+                                   const struct mn_epilogue *epilogue, const mn_terms<Real> &terms) {
   mn_block_arguments<Real> a = mn_block_arguments_of(device, d, epilogue);
   a.terms = terms;
   return epilogue->kind == MN_BLOCK        ? block<MN_BLOCK>(device, a)
          : epilogue->kind == MN_BLOCK_LOSS ? block<MN_BLOCK_LOSS>(device, a)
                                            : block<MN_BLOCK_BACKWARD>(device, a);
 }
-template mn_status mn_cuda_block(struct mn_device *, const float *, const struct mn_epilogue *,
-                                 const mn_terms<float> &);
-template mn_status mn_cuda_block(struct mn_device *, const double *, const struct mn_epilogue *,
-                                 const mn_terms<double> &);
+MN_CUDA_INSTANTIATE(block);
 
 /* Only of groups that fit the registers. */
 bool mn_cuda_takes_terms(const struct mn_epilogue *epilogue) {

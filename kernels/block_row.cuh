@@ -184,9 +184,10 @@ static __device__ __forceinline__ void mn_notice(const mn_block_arguments<Real> 
 }
 
 /* A block epilogue of d, [rows, channels], or, if it takes them, of terms; d is NULL then (block.cu). */
-template <typename Real>
-mn_status mn_cuda_block(struct mn_device *device, const Real *d, const struct mn_epilogue *epilogue,
-                        const mn_terms<Real> &terms = {});
+template <typename Real> struct mn_cuda_block {
+  static mn_status run(struct mn_device *device, const Real *d, const struct mn_epilogue *epilogue,
+                       const mn_terms<Real> &terms = {});
+};
 bool mn_cuda_takes_terms(const struct mn_epilogue *epilogue);
 
 /* d: the product in memory; NULL when it is in registers. */

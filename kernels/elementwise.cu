@@ -30,15 +30,12 @@ static mn_status add(struct mn_device *device, Real *y, const mn_planes &planes,
 }
 
 template <typename Real>
-mn_status mn_cuda_accumulate(struct mn_device *device, const struct mn_epilogue *epilogue, const Real *d,
-                             int64_t offset, int64_t count) {
+mn_status mn_cuda_accumulate<Real>::run(struct mn_device *device, const struct mn_epilogue *epilogue,
+                                        const Real *d, int64_t offset, int64_t count) {
   Real *into = static_cast<Real *>(epilogue->into) + offset;
   return add<Real>(device, into, {}, into, d, count, device->nonfinite);
 }
-template mn_status mn_cuda_accumulate<float>(struct mn_device *, const struct mn_epilogue *, const float *,
-                                             int64_t, int64_t);
-template mn_status mn_cuda_accumulate<double>(struct mn_device *, const struct mn_epilogue *, const double *,
-                                              int64_t, int64_t);
+MN_CUDA_INSTANTIATE(accumulate);
 
 template <typename Real>
 mn_status mn_cuda_add<Real>::run(struct mn_device *device, struct mn_operand *y, const void *a,

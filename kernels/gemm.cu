@@ -222,13 +222,13 @@ mn_status mn_cuda_epilogue<Real>::run(struct mn_device *device, void *matrix, in
   Real *d = static_cast<Real *>(matrix), *into = static_cast<Real *>(epilogue->into);
   const int64_t count = rows * cols;
   check_epilogue(rows, cols, epilogue);
-  if (mn_is_block(epilogue->kind)) return mn_cuda_block<Real>(device, d, epilogue);
-  if (mn_is_sum(epilogue->kind)) return mn_cuda_accumulate(device, epilogue, d, 0, count);
+  if (mn_is_block(epilogue->kind)) return mn_cuda_block<Real>::run(device, d, epilogue);
+  if (mn_is_sum(epilogue->kind)) return mn_cuda_accumulate<Real>::run(device, epilogue, d, 0, count);
   switch (epilogue->kind) {
   case MN_STORE:
     return into == d ? MN_OK : mn_copy_cuda(device, into, d, (size_t)count * sizeof(Real));
   case MN_UPDATE:
-    return mn_cuda_update(device, epilogue->update, d, 0, count);
+    return mn_cuda_update<Real>::run(device, epilogue->update, d, 0, count);
   case MN_REDUCE_SCATTER:
     MN_TRY(mn_reduce_scatter_cuda(device, epilogue->piece, d, rows, cols));
     return run(device, epilogue->piece, rows, epilogue->share, epilogue->then);
@@ -277,8 +277,8 @@ static mn_status multiply_in_slices(struct mn_device *device, const struct produ
       MN_TRY(mn_cuda_round<Real>::run(device, &plane, 0));
       continue;
     }
-    MN_TRY(epilogue->kind == MN_UPDATE ? mn_cuda_update(device, epilogue->update, d, at, count)
-                                       : mn_cuda_accumulate(device, epilogue, d, at, count));
+    MN_TRY(epilogue->kind == MN_UPDATE ? mn_cuda_update<Real>::run(device, epilogue->update, d, at, count)
+                                       : mn_cuda_accumulate<Real>::run(device, epilogue, d, at, count));
   }
   return MN_OK;
 }

@@ -44,18 +44,14 @@ static mn_status update_by(struct mn_device *device, const struct mn_update *upd
 }
 
 template <typename Real>
-mn_status mn_cuda_update(struct mn_device *device, const struct mn_update *update, Real *d, int64_t offset,
-                         int64_t count) {
+mn_status mn_cuda_update<Real>::run(struct mn_device *device, const struct mn_update *update, Real *d,
+                                    int64_t offset, int64_t count) {
   MN_REQUIRE(d);
   return mn_by_rule<Real>(update->rule->kind, [&](auto rule) {
     return update_by<decltype(rule)>(device, update, d, offset, count);
   });
 }
-
-template mn_status mn_cuda_update<float>(struct mn_device *, const struct mn_update *, float *, int64_t,
-                                         int64_t);
-template mn_status mn_cuda_update<double>(struct mn_device *, const struct mn_update *, double *, int64_t,
-                                          int64_t);
+MN_CUDA_INSTANTIATE(update);
 
 /* A norm that is not finite sets the flag, which stops the update whatever the scale. */
 static __global__ void __launch_bounds__(MN_CUDA_THREADS)

@@ -77,7 +77,7 @@ mn_status mn_hopper_reduce_scatter(struct mn_device *device, const struct mn_hop
       !mn_peer_reaches(t, epilogue->staging, epilogue->piece, p->rows, p->cols, sizeof(float)))
     return mn_hopper_store_and_apply(device, p, epilogue);
   MN_TRY(multiply_and_send(device, p, epilogue, at_once));
-  return mn_cuda_block<float>(device, NULL, epilogue->then, terms_of(t, epilogue));
+  return mn_cuda_block<float>::run(device, NULL, epilogue->then, terms_of(t, epilogue));
 }
 
 /* A quarter of the columns, or more, at a time. */

@@ -38,17 +38,15 @@ struct nccl_functions {
   bool there;
 };
 
-template <typename F> static bool find(void *library, const char *name, F *&function) {
-  function = reinterpret_cast<F *>(dlsym(library, name));
-  return function != nullptr;
-}
-
 static nccl_functions load() {
   nccl_functions n = {};
   void *library = dlopen("libnccl.so.2", RTLD_NOW);
-  n.there = library && find(library, "ncclGetErrorString", n.GetErrorString);
-#define FIND(name, ...) n.there = n.there && find(library, "nccl" #name, n.name);
+  n.there = library != nullptr;
+#define FIND(name, ...)                                                                                      \
+  if (n.there) *reinterpret_cast<void **>(&n.name) = dlsym(library, "nccl" #name);                           \
+  n.there = n.there && n.name;
   NCCL(FIND)
+  FIND(GetErrorString)
   return n;
 }
 
