@@ -113,6 +113,8 @@ mutant() {
   train/checkpoint/* | engine/thread.c) order=${alone:-test_saver test_model test_retake test_loader test_training test_standardize} ;;
   train/command/announce.c | train/command/log.c) order=${alone:-test_progress test_terminal test_log test_resume} ;;
   train/command/needs.c) order=${alone:-test_disk} ;;
+  train/command/options_*) order=${alone:-test_options test_training} ;;
+  train/check/cases.c) order=${alone:-test_cases test_parity} ;;
   train/command/plot.*) order=${alone:-test_command} ;;
   train/json.c | train/command/info.c) order=${alone:-test_inspect test_advice test_faults} ;;
   train/command/predict.c) order=${alone:-test_predict} ;;
@@ -252,6 +254,14 @@ mutant "adamw: squares not corrected" $u '(real)sqrt(*v) * a->second' '(real)sqr
 mutant "adamw: eps dropped" $u ' * a->second + a->eps)' ' * a->second)'
 mutant "adamw: gradients not corrected" $u '(real)(rate * rule->rate[MN_RATE_FIRST])' '(real)rate'
 mutant "adamw: a step ahead" train/optimizer.c '(double)step + 1;' '(double)step + 2;'
+mutant "rule: a member of another rule passes" train/optimizer.c 'return value == 0 ? MN_OK' 'return 1 ? MN_OK'
+mutant "rule: a share of 1" train/optimizer.c '(!m->share || value < 1)' '1'
+mutant "rule: a case without its members" train/check/cases.c 'mn_rule_set(rule, member, value);' ''
+mutant "rule: its options are not read" train/command/options_text.c 'if (m->rules >> out->rule.kind & 1)' 'if (0)'
+mutant "rule: an option implies none" train/command/options_parse.c 'o->optimizer = first_rule(m);' '(void)m;'
+mutant "rule: another rule's option passes" train/command/options_parse.c 'if (mn_options_given(o, m->name) && !(m->rules >> o->optimizer & 1))
+      return' 'if (0)
+      return'
 mutant "adamw: squares are not saved" train/checkpoint/save.c 't->update.v}' 'NULL}'
 mutant "clip: never" $u 'max_norm / (*norm + 1e-6) < 1 ?' 'max_norm / (*norm + 1e-6) < 0 ?'
 mutant "clip: norm of norms" $u '0 : sqrt(sum);' '0 : sum;'
