@@ -100,7 +100,7 @@ mutant() {
   train/command/verify.c) order=${alone:-test_doubts} ;;
   data/*) order=${alone:-test_loader} ;;
   kernels/real.h) order=${alone:-test_kernels} ;;
-  kernels/elementwise.c | kernels/gemm.c) order=${alone:-test_planes test_kernels} ;;
+  kernels/elementwise.c | kernels/gemm.c) order=${alone:-test_planes test_kernels test_block test_fused} ;;
   engine/ranks/hosts.c) order=${alone:-test_hosts} ;;
   layers/block_call.c | kernels/stream.[ch]) order=${alone:-test_block_call test_block_update} ;;
   layers/block.c) order=${alone:-test_block_update test_optimizer test_retake} ;;
