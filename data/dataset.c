@@ -213,8 +213,10 @@ static mn_status read_labels(struct dataset_file *d, const struct array *a, int6
     for (int64_t i = 0; i < (int64_t)slab.elements && status == MN_OK; i++) {
       const int64_t label = labels[i], row = (int64_t)slab.start[0] + i;
       if (label < 0 || label > limit)
-        status = mn_fail(MN_BAD_DATA, "%s: dataset %s, row %lld (from 0) is %lld; class labels are 0 to %lld",
-                         d->path, a->name, (long long)row, (long long)label, (long long)limit);
+        status =
+            mn_fail(MN_BAD_DATA, "%s: dataset %s, row %lld (from 0) is %lld%s; class labels are 0 to %lld",
+                    d->path, a->name, (long long)row, (long long)label, label == INT64_MAX ? " or more" : "",
+                    (long long)limit);
       if (label > *largest) *largest = label;
       if (out) out[row - first] = (int32_t)label;
     }

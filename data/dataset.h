@@ -68,7 +68,8 @@ MN_API mn_status mn_dataset_labelled(struct mn_dataset **out, const float *x, co
  * groups (weights as a new block's, gamma 1 + t/2 and beta t/2 with t uniform on [−1, 1), eps 1e-5, slope
  * 0.01) of x, plus uniform noise of variance noise². Every value is a function of (seed, row), computed in
  * double and rounded to the requested real: a row does not depend on the rows read with it. MN_PART_TEST
- * gives other rows of the same teacher. No model has a mean loss below noise².
+ * gives other rows of the same teacher. The teacher's own mean loss is noise², but for chance; a model that
+ * fits the noise of its rows has less on them.
  *
  * The dataset opens a device of its own, always in MN_FP64, with the type and ordinal of `like`, or the CPU
  * if that is NULL. `like` is read during this call alone, and may be in use by another thread while rows are
@@ -94,8 +95,9 @@ MN_API mn_status mn_dataset_synthetic(struct mn_dataset **out, enum mn_part part
  * has more values than MN_DATASET_STRATIFIED, 1 GiB of floats, so that it may stay in the file, whose single
  * rows are slow to read, most rows are drawn in stretches of neighbours, by (seed, rows, fraction) alone.
  *
- * Messages number rows as the original does. On an error *dataset is unchanged. MN_USAGE: a fraction that is
- * not between 0 and 1; MN_BAD_DATA: a single row; MN_NO_MEMORY; the errors of reading labels. */
+ * Takes a byte a row meanwhile. Messages number rows as the original does. On an error *dataset is unchanged.
+ * MN_USAGE: a fraction that is not between 0 and 1; MN_BAD_DATA: a single row; MN_NO_MEMORY; the errors of
+ * reading labels. */
 enum { MN_DATASET_STRATIFIED = 1 << 28 };
 MN_API mn_status mn_dataset_hold_out(struct mn_dataset **dataset, enum mn_part part, double fraction,
                                      uint64_t seed, int stratified);

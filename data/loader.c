@@ -25,8 +25,8 @@ struct list {
 };
 _Static_assert(sizeof(struct mn_scale) == sizeof(int64_t), "one array of both");
 
-/* A window of the order of samples: its samples as numbers of rows; if the rows are in the file those of the
- * window, or the error of reading them. */
+/* A window of the order of samples. numbers: the row of each sample, as an index of `rows`. rows: all rows
+ * or, if they stay in the file, this window's, read by the thread. outcome: of reading them. */
 struct window {
   int64_t count, numbers[MN_ORDER_WINDOW_ROWS];
   struct mn_rows rows;
@@ -78,11 +78,13 @@ static mn_status read_window(struct mn_loader *l, struct window *to) {
   const int64_t windows = mn_order_windows(l->order);
   mn_order_window(l->order, l->reading / windows, l->reading % windows, extents, &count, to->numbers,
                   &to->count);
-  for (int64_t i = 0; i < to->count && !in_file(l); i++) {
-    const int64_t within = to->numbers[i];
-    to->numbers[i] = extents[within / MN_ORDER_EXTENT] * MN_ORDER_EXTENT + within % MN_ORDER_EXTENT;
+  if (!in_file(l)) {
+    for (int64_t i = 0; i < to->count; i++) {
+      const int64_t within = to->numbers[i];
+      to->numbers[i] = extents[within / MN_ORDER_EXTENT] * MN_ORDER_EXTENT + within % MN_ORDER_EXTENT;
+    }
+    return MN_OK;
   }
-  if (!in_file(l)) return MN_OK;
   for (int64_t i = 0; i < count; i++) {
     int64_t first = extents[i] * MN_ORDER_EXTENT, left = l->dataset->rows - first;
     int64_t rows = left < MN_ORDER_EXTENT ? left : MN_ORDER_EXTENT;
@@ -345,7 +347,7 @@ static mn_status fill(struct mn_loader *l, int buffer, int64_t samples) {
     if (in_file(l) || l->done == batches) MN_TRY(gather(l, buffer, gathered, taken, &window->rows, x));
     gathered = in_file(l) ? taken : 0;
     if (l->at == window->count) {
-      if (in_file(l)) MN_TRY(l->device->kernels->synchronize(l->device)); /* its memory is read into next */
+      if (in_file(l)) MN_TRY(l->device->kernels->synchronize(l->device)); /* the next read overwrites it */
       l->number++, l->at = 0;
     }
     if (l->done == batches) break;

@@ -33,9 +33,11 @@ struct mn_batch {
 };
 
 /* Opens a loader of `dataset`, borrowed like the device, with a placement of its own. Until it is closed
- * only the loader reads the dataset. Memory, beside the rows: two fillings on the device and, in
- * MN_PLACE_FILE with scaled planes, one as reals. MN_USAGE: samples is not from 1 to the dataset's rows;
- * MN_BAD_DATA: a position below 0 or not below 2⁶²; MN_NO_MEMORY; and the errors of mn_placement_open. */
+ * only the loader reads the dataset: in MN_PLACE_FILE by a thread of its own or, if that cannot be started,
+ * in mn_loader_open and mn_loader_fill. Memory, beside the rows: two fillings on the device; in
+ * MN_PLACE_FILE also two windows of at most 4096 rows on the host, pinned for a GPU, and, with scaled planes,
+ * a filling as reals on the device. MN_USAGE: samples is not from 1 to the dataset's rows; MN_BAD_DATA: a
+ * position below 0 or not below 2⁶²; MN_NO_MEMORY; and the errors of mn_placement_open. */
 MN_API mn_status mn_loader_open(struct mn_loader **out, struct mn_device *device, struct mn_dataset *dataset,
                                 const struct mn_loader_config *config);
 MN_API void mn_loader_close(struct mn_loader *loader); /* NULL is fine */

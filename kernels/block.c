@@ -77,13 +77,12 @@ static inline void notice(struct noticed *all, struct noticed part) {
 /* The plane of an operand, from the offset `at` on; NULL without planes. */
 struct plane {
   float *to, factor;
-  int scaled;
   enum mn_plane_kind kind;
 };
 
 static inline struct plane plane_at(const struct mn_operand *o, enum mn_plane_kind kind, int64_t at) {
   if (!o || !o->planes[0]) return (struct plane){0};
-  return (struct plane){(float *)o->planes[0] + at, o->scale ? o->scale->factor : 1, o->scale != NULL, kind};
+  return (struct plane){(float *)o->planes[0] + at, o->scale ? o->scale->factor : 1, kind};
 }
 
 /* Writes y of the group, in the forms that are not NULL; returns 0, or NaN when a value is not finite. Each
@@ -125,7 +124,7 @@ static inline struct noticed backward(const struct group *g, unsigned ops, real 
   for (int64_t c = 0; c < g->width; c++) poison += 0 * input_gradient(g, ops, c, m1, m2);
   if (ops & MN_OP_BIAS)
     for (int64_t c = 0; c < g->width; c++) dbias[c] += input_gradient(g, ops, c, m1, m2);
-  if (plane.scaled)
+  if (plane.kind == MN_PLANES_FP16)
 #pragma omp simd reduction(max : largest)
     for (int64_t c = 0; c < g->width; c++)
       largest = fmaxf(largest, fabsf((float)input_gradient(g, ops, c, m1, m2)));

@@ -1,4 +1,4 @@
-/* The block's epilogues on CUDA, over a matrix in memory: one kernel for each.
+/* The block's epilogues on CUDA, over a matrix in memory: two kernels, instantiated for each epilogue.
  *
  * A group of up to 256 channels is kept in the registers of a few lanes (register_kernel). For a wider one,
  * the threads loop over the group once for each statistic (loop_kernel). Both use the arithmetic in

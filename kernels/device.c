@@ -28,13 +28,13 @@ static const struct {
   enum mn_plane_kind planes;
   int capability;
   double tolerance;
-} rows[] = {[MN_FP64] = {sizeof(double), MN_NO_PLANES, 0, 1e-10},
-            [MN_FP32] = {sizeof(float), MN_NO_PLANES, 0, 1e-5},
-            [MN_TF32] = {sizeof(float), MN_NO_PLANES, 8, 8 * 0x1p-11},
-            [MN_BF16] = {sizeof(float), MN_PLANES_BF16, 8, 8 * 0x1p-9},
-            [MN_FP16] = {sizeof(float), MN_PLANES_FP16, 0, 8 * 0x1p-11},
-            [MN_FP16X3] = {sizeof(float), MN_PLANES_FP16X2, 0, 1e-5}};
-_Static_assert(sizeof rows / sizeof *rows == MN_PRECISIONS, "every precision has a row");
+} precisions[] = {[MN_FP64] = {sizeof(double), MN_NO_PLANES, 0, 1e-10},
+                  [MN_FP32] = {sizeof(float), MN_NO_PLANES, 0, 1e-5},
+                  [MN_TF32] = {sizeof(float), MN_NO_PLANES, 8, 8 * 0x1p-11},
+                  [MN_BF16] = {sizeof(float), MN_PLANES_BF16, 8, 8 * 0x1p-9},
+                  [MN_FP16] = {sizeof(float), MN_PLANES_FP16, 0, 8 * 0x1p-11},
+                  [MN_FP16X3] = {sizeof(float), MN_PLANES_FP16X2, 0, 1e-5}};
+_Static_assert(sizeof precisions / sizeof *precisions == MN_PRECISIONS, "every precision has a row");
 
 #ifndef MN_CUDA
 mn_status mn_cuda_open(struct mn_device *device) {
@@ -64,10 +64,10 @@ static mn_status open_device(struct mn_device **out, enum mn_device_type type, i
   device->ordinal = ordinal;
   device->precision = precision;
   device->mark = 1;
-  device->real = rows[precision].real;
-  device->capability = rows[precision].capability;
-  device->tolerance = rows[precision].tolerance;
-  set_planes(device, rows[precision].planes);
+  device->real = precisions[precision].real;
+  device->capability = precisions[precision].capability;
+  device->tolerance = precisions[precision].tolerance;
+  set_planes(device, precisions[precision].planes);
   device->kernels = precision == MN_FP64 ? &fp64 : &fp32;
   snprintf(device->name, sizeof device->name, "CPU (%d threads)", omp_get_max_threads());
   mn_status status = type == MN_DEVICE_CUDA ? mn_cuda_open(device) : mn_blas_take_buffers();

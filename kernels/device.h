@@ -26,8 +26,9 @@ MN_API mn_status mn_device_write(struct mn_device *device, void *to, const doubl
 MN_API mn_status mn_device_read(struct mn_device *device, double *to, const void *from, int64_t count);
 
 /* The CUDA part of opening and closing (device.cu; device.c in a build without CUDA). mn_cuda_open reads
- * type, ordinal, planes and what follows from the precision, creates device->cuda and sets kernels, name,
- * versions and has_own_gemm; mn_cuda_close frees what it has created, also after an error. */
+ * ordinal, precision, capability and planes, creates device->cuda and sets kernels, name, versions and
+ * has_own_gemm, without which the caller drops two planes; mn_cuda_close frees what it has created, also
+ * after an error. */
 MN_C mn_status mn_cuda_open(struct mn_device *device);
 MN_C void mn_cuda_close(struct mn_device *device);
 

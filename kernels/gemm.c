@@ -31,14 +31,15 @@ mn_status MN_CPU(mn_epilogue)(struct mn_device *device, void *d, int64_t rows, i
     MN_CPU(mn_block)(device, d, epilogue);
     return MN_OK;
   }
-  switch (epilogue->kind) {
-  case MN_STORE:
-    if (epilogue->into != d) memcpy(epilogue->into, d, (size_t)count * sizeof(real));
-    return MN_OK;
-  case MN_ADD:
+  if (mn_is_sum(epilogue->kind)) {
     if (*device->nonfinite) return MN_OK;
 #pragma omp parallel for simd schedule(static) if (count > MN_PARALLEL_FROM)
     for (int64_t i = 0; i < count; i++) ((real *)epilogue->into)[i] += ((const real *)d)[i];
+    return MN_OK;
+  }
+  switch (epilogue->kind) {
+  case MN_STORE:
+    if (epilogue->into != d) memcpy(epilogue->into, d, (size_t)count * sizeof(real));
     return MN_OK;
   case MN_UPDATE:
     MN_REQUIRE(rows == epilogue->update->w->rows && cols == epilogue->update->w->cols);

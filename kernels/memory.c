@@ -86,11 +86,12 @@ mn_status mn_elapsed_cpu(struct mn_device *device, double *milliseconds) {
 enum { GATHER_PARALLEL_FROM = 1 << 20 };
 
 /* Row i of x's plane. */
-static void round_row(const struct mn_gather *g, int64_t i, const float *from) {
+static void round_row(const struct mn_device *device, const struct mn_gather *g, int64_t i,
+                      const float *from) {
   const int64_t cols = (int64_t)(g->of[0].bytes / sizeof *from);
   const float factor = g->scales[i / g->batch].factor;
   float *to = (float *)g->planes[0] + i * cols;
-  for (int64_t c = 0; c < cols; c++) to[c] = mn_to_plane(MN_PLANES_FP16, from[c], factor);
+  for (int64_t c = 0; c < cols; c++) to[c] = mn_to_plane(device->plane_kind, from[c], factor);
 }
 
 mn_status mn_gather_cpu(struct mn_device *device, const struct mn_gather *g) {
@@ -104,7 +105,7 @@ mn_status mn_gather_cpu(struct mn_device *device, const struct mn_gather *g) {
       if (!bytes) continue;
       const char *from = (const char *)g->of[k].from + (size_t)(g->rows ? g->rows[i] : i) * apart;
       if (k == 0 && g->planes[0])
-        round_row(g, i, (const float *)from);
+        round_row(device, g, i, (const float *)from);
       else
         memcpy((char *)g->of[k].to + (size_t)i * bytes, from, bytes);
     }

@@ -78,7 +78,7 @@ template <typename Real> struct mn_adamw {
   }
 };
 
-/* Returns work(an object of the rule's class), of which work uses the type alone. */
+/* Calls `work` with an object of the rule's class, of which it uses the type alone; returns its result. */
 template <typename Real, typename Work> static auto mn_by_rule(enum mn_rule_kind kind, Work work) {
   switch (kind) {
   case MN_SGD:

@@ -247,7 +247,7 @@ enum mn_epilogue_kind {
 static inline int mn_is_block(enum mn_epilogue_kind kind) {
   return kind == MN_BLOCK || kind == MN_BLOCK_LOSS || kind == MN_BLOCK_BACKWARD;
 }
-/* Whether `into` is added to, which a step with a value that is not finite leaves as it is. */
+/* Whether d is added to `into`. While the nonfinite flag is set, `into` stays as it is. */
 MN_EVERYWHERE static inline int mn_is_sum(enum mn_epilogue_kind kind) {
   return kind == MN_ADD;
 }

@@ -164,9 +164,10 @@ static mn_status take_planes(struct mn_tape *tape, struct saved *saved, const st
   return MN_OK;
 }
 
-/* Chooses the destination of dz, once the buffers are allocated. With a GEMM: in the form that it reads; a
- * real dz overwrites dy, or, if a loss is fused and dy is never stored, the product. Without a GEMM dz is the
- * input's gradient; a sink that stores gets it without a copy. */
+/* Chooses the memory of dz, once the buffers are allocated. Planes, if a GEMM reads them, are its own. A real
+ * dz overwrites dy, or, if a loss is fused and dy is never stored, the product; a dz with scaled planes has
+ * it too, for steps that measure. Without a GEMM dz is the input's gradient: if the sink stores, dz is
+ * written where it stores. */
 static mn_status bind(struct mn_tape *tape, struct mn_node *node) {
   struct saved *saved = node->saved;
   struct mn_block *b = &saved->block;
@@ -220,8 +221,8 @@ static mn_status take_saved(struct mn_tape *tape, struct mn_node *node) {
   return mn_tape_device(tape, &b->sums, 3 * chunks * b->channels, real);
 }
 
-/* Records consecutive operations as one node, with the parameters that they have; that with the bias has the
- * GEMM. y is NULL if the loss is fused. */
+/* Records consecutive operations as one node, with the parameters that they have. The node with the bias has
+ * the GEMM. y is NULL if the loss is fused. */
 static mn_status record(struct mn_tape *tape, struct mn_tensor **y, struct mn_tensor *x,
                         const struct mn_layer *l, unsigned ops, struct mn_tensor *target, double scale) {
   struct saved *saved;
@@ -326,6 +327,9 @@ mn_status mn_block_check_groups(int64_t channels, int64_t groups) {
       if (pair[i] > near && pair[i] < above) above = pair[i];
     }
   }
+  if (below == above)
+    return mn_fail(MN_USAGE, "%ld groups do not divide %ld channels; %ld does", (long)groups, (long)channels,
+                   (long)below);
   return mn_fail(MN_USAGE, "%ld groups do not divide %ld channels; %ld and %ld do", (long)groups,
                  (long)channels, (long)below, (long)above);
 }

@@ -105,11 +105,11 @@ MN_API mn_status mn_block_check_groups(int64_t channels, int64_t groups);
  * The last operation of a tape. The loss goes to tape->results (mn_tape_results); `scale` multiplies the
  * gradient, not the loss (1/steps under accumulation). */
 
-/* y [N, K], no parameter whose gradients are added up; and a target or labels, not both. With a target [N, K]
- * mean((y − target)²) over all elements, as torch.nn.MSELoss. If target is NULL the mean over the rows of
- * −log softmax(y)[label], as torch.nn.CrossEntropyLoss, and the number of rows whose first largest y is at
- * the label. *labels: int32 [N] on the device, each in 0 … K−1 (another one raises the nonfinite flag).
- * `labels` is borrowed and read at each run, so that it may lead to other labels then. */
+/* y [N, K] is not a parameter trained by MN_ADD (MN_REQUIRE). Give a target or labels, not both. With a
+ * target [N, K] mean((y − target)²) over all elements, as torch.nn.MSELoss. If target is NULL the mean over
+ * the rows of −log softmax(y)[label], as torch.nn.CrossEntropyLoss, and the number of rows whose first
+ * largest y is at the label. *labels: int32 [N] on the device, each in 0 … K−1 (another one raises the
+ * nonfinite flag). `labels` is borrowed and read at each run, so that it may lead to other labels then. */
 MN_API mn_status mn_loss_record(struct mn_tape *tape, struct mn_tensor *y, struct mn_tensor *target,
                                 int32_t *const *labels, double scale);
 

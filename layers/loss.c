@@ -29,7 +29,7 @@ static mn_status forward(struct mn_tape *tape, struct mn_node *node) {
   return k->reduce(device, &sum);
 }
 
-/* dy goes straight into its buffer. */
+/* Writes dy to the sink's `into`, then applies the sink; so the sink must not add. */
 static mn_status backward(struct mn_tape *tape, struct mn_node *node) {
   const struct mn_kernels *k = tape->device->kernels;
   struct mn_device *device = tape->device;

@@ -291,12 +291,12 @@ mutant "rescale: sign of the slope" $m 'fabs(b->slope)' 'b->slope'
 mutant "rescale: beta forgotten" $m '* gamma + beta);' '* gamma);'
 mutant "rescale: a bound that is one channel wide" $m 'sqrt(width - 1)' 'sqrt(width)'
 mutant "gemm: factors stay in the product" kernels/gemm.c '1 / ((real)a->scale->factor * (real)b->scale->factor)' '1'
-mutant "gemm: adds in spite of the flag" kernels/gemm.c 'if (mn_is_sum(epilogue->kind)) {
-    if (*device->nonfinite) return MN_OK;' 'if (mn_is_sum(epilogue->kind)) {'
-mutant "epilogue: adds in spite of the flag" kernels/gemm.c 'case MN_ADD:
-    if (*device->nonfinite) return MN_OK;' 'case MN_ADD:'
+mutant "gemm: adds in spite of the flag" kernels/gemm.c 'if (*device->nonfinite) return MN_OK;
+    product(form, epilogue->into' 'product(form, epilogue->into'
+mutant "epilogue: adds in spite of the flag" kernels/gemm.c 'if (*device->nonfinite) return MN_OK;
+#pragma' '#pragma'
 mutant "dz: its largest not noted" $b 'note_largest(device, b.dz->scale, largest);' '(void)0;'
-mutant "y: under no factor" $b 'o->scale ? o->scale->factor : 1, o->scale' '1, o->scale'
+mutant "y: under no factor" $b 'o->scale ? o->scale->factor : 1, kind}' '1, kind}'
 # the block called from outside
 o=layers/block_call.c
 mutant "call: planes not made" $o 'o->stale = planes > 0;' ''
@@ -425,8 +425,8 @@ mutant "places: another for one that was asked for" $p 'if (asked && status == M
 mutant "places: a choice is final" $p 'if (asked && status == MN_NO_MEMORY)' 'if (status == MN_NO_MEMORY)'
 mutant "places: every error taken for no room" $p 'if (status != MN_NO_MEMORY) return status;' ''
 a=data/loader.c
-mutant "loader: resident rows by their place in a window" $a 'i < to->count && !in_file(l);' '0;'
-mutant "loader: rows of a window by their place in the file" $a 'i < to->count && !in_file(l);' 'i < to->count;'
+mutant "loader: resident rows by their place in a window" $a 'for (int64_t i = 0; i < to->count; i++) {' 'for (int64_t i = 0; 0; i++) {'
+mutant "loader: rows of a window by their place in the file" $a 'if (!in_file(l)) {' 'if (1) {'
 mutant "loader: starts at the window's beginning" $a '  l->reading = l->number;' '  l->reading = l->number, l->at = 0;'
 mutant "loader: one buffer" $a 'l->next = (buffer + 1) %' 'l->next = 0 %'
 mutant "loader: each window to the buffer's first row" $a 'g.of[0].to = x + (size_t)first * form->x_row;' 'g.of[0].to = x;'
@@ -529,7 +529,7 @@ mutant "signals: no crash in a thread" $h 'sigdelset(&others, crashes[i])' '(voi
 mutant "signals: the second is noted too" $w 'signal(number, SIG_DFL);' ''
 mutant "signals: nohup has no effect" $w 'before.sa_handler != SIG_IGN' '1'
 mutant "signals: a step that never ends" $w 'if (!patient) end_by_signal(number);' ''
-mutant "signals: a checkpoint unseen" $w 'now.checkpoint && access(now.checkpoint, R_OK) == 0;' '0;'
+mutant "signals: a checkpoint unseen" $w '(now.checkpoint && access(now.checkpoint, R_OK) == 0);' '0;'
 a=train/checkpoint/atomic_file.c
 mutant "publish: the old one is moved, not linked" $a '(i == 0 ? link : rename_new)(from, to)' 'rename_new(from, to)'
 mutant "publish: nothing is taken back" $a 'if (kept) take_back(file->path);' ''

@@ -222,7 +222,7 @@ static void stopped_at_any_step(void **state) {
 
 /* Each item of the device's fingerprint is in the checkpoint, among them the device with its threads and the
  * libraries' versions. */
-static void what_may_change_the_bits_is_named(void **state) {
+static void what_may_change_the_bits_is_in_the_checkpoint(void **state) {
   static const char *const wanted[] = {"version", "device", "precision", "blas", "hdf5"};
   struct mn_device *device = open_or_skip(*state, "fp32");
   struct mn_text here[MN_CHECKPOINT_FINGERPRINT];
@@ -319,8 +319,8 @@ int main(void) {
   const struct CMUnitTest tests[] = {
       IN_FOLDER("cpu", stopped_at_any_step),
       IN_FOLDER("cuda", stopped_at_any_step),
-      IN_FOLDER("cpu", what_may_change_the_bits_is_named),
-      IN_FOLDER("cuda", what_may_change_the_bits_is_named),
+      IN_FOLDER("cpu", what_may_change_the_bits_is_in_the_checkpoint),
+      IN_FOLDER("cuda", what_may_change_the_bits_is_in_the_checkpoint),
       IN_FOLDER("cuda", another_device_keeps_the_samples),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);

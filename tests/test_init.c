@@ -380,7 +380,8 @@ static void labels_have_to_be_the_models(void **state) {
   assert_refused("eval --quiet --device cpu --data labels.h5 --checkpoint run.h5", 65,
                  "row 4 (from 0) of labels.h5 has the label 5, but run.h5 has 3 classes, 0 to 2");
   assert_refused("train --device cpu --data labels.h5 --hidden 8 --groups 2 --batch 3 --steps 1", 65,
-                 "row 4 (from 0) of the test part of labels.h5 has the label 5, but the model has 3");
+                 "row 4 (from 0) of the test part of labels.h5 has the label 5, but the model of its "
+                 "training part has 3");
 }
 
 /* Sizes come from the weights of the blocks in turn, and of the head; the rest has to fit them. */

@@ -259,7 +259,7 @@ static void a_line_that_does_not_fit_is_not_there(void **state) {
   }
   mn_log_eval(&log, 6, 0, NAN, 0.5);
   const struct mn_trainer ended = at_step(6);
-  mn_log_end(&log, &ended, "log");
+  mn_log_end(&log, &ended, "signal");
   assert_int_equal(mn_log_close(&log, MN_OK), MN_IO);
   assert_non_null(strstr(mn_message(), "File too large"));
   free(read_log()); /* part of a line would fail here */

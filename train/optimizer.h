@@ -16,17 +16,18 @@ struct mn_optimizer_config {
 #define MN_RATE_ADAMW 0.007
 #define MN_RATE_SGD 0.05
 
-/* The members of struct mn_rule that a user sets. One that is not of a rule is 0 there. */
+/* The members of struct mn_rule that a user sets. A rule that lacks a member has 0 there. */
 struct mn_rule_member {
-  const char *name; /* as an option's */
+  const char *name; /* the option without its dashes */
   size_t offset;    /* in struct mn_rule, of a double, or of an int if it is a flag */
   unsigned rules;   /* bit 1 << MN_SGD … of each rule that has it */
   int flag, share;  /* a share is below 1 */
-  int positive;     /* as a float above 0 */
-  double initial;   /* by default */
+  int positive;     /* it has to be above 0 after rounding to float */
+  double initial;   /* the default */
 };
 enum { MN_RULE_MEMBERS = 6 };
 extern const struct mn_rule_member mn_rule_members[MN_RULE_MEMBERS];
+/* Reads and writes a member of a rule; a flag is 0 or 1. */
 double mn_rule_get(const struct mn_rule *rule, const struct mn_rule_member *member);
 void mn_rule_set(struct mn_rule *rule, const struct mn_rule_member *member, double value);
 

@@ -104,6 +104,9 @@ static mn_status read_optimizer(struct reader *reader, struct mn_rule *rule) {
     for (char *dash; (dash = strchr(name, '-'));) *dash = '_';
     if (!(member->rules >> kind & 1)) continue;
     MN_TRY(read_number(reader, name, &value));
+    if (member->flag && value != 0 && value != 1)
+      return mn_fail(MN_BAD_DATA, "case %s: attribute '%s' is %g, not 0 or 1", reader->into->name, name,
+                     value);
     mn_rule_set(rule, member, value);
   }
   return MN_OK;

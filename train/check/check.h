@@ -46,7 +46,7 @@ MN_API mn_status mn_gradcheck(FILE *out, struct mn_device *device, const struct 
 enum { MN_CASE_ARRAYS = 16 };
 
 struct mn_case {
-  int cases; /* in its file */
+  int cases; /* how many its file has; stays after mn_case_free */
   char name[64];
   struct mn_model_config model; /* one block: I C G eps slope */
   int64_t rows;                 /* N */
@@ -61,9 +61,9 @@ struct mn_case {
   int count;
 };
 
-/* Case number `index` of the file in the order of their names, to be freed with mn_case_free. MN_NO_INPUT;
- * MN_BAD_DATA: something is missing, of another type or size, behind a link, in another file, or declared but
- * not stored; MN_NO_MEMORY. */
+/* Case number `index`, from 0 on, of the file in the order of their names, to be freed with mn_case_free.
+ * MN_NO_INPUT; MN_BAD_DATA: something is missing, of another type or size, behind a link, in another file, or
+ * declared but not stored; MN_NO_MEMORY. */
 mn_status mn_case_read(const char *path, int index, struct mn_case *out);
 void mn_case_free(struct mn_case *which);
 

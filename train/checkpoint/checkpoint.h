@@ -86,8 +86,8 @@ struct mn_checkpoint {
   struct mn_text history[MN_CHECKPOINT_HISTORY];
 };
 
-/* Takes memory for the tensors of a model of the checkpoint's sizes (model), and sets the name, rank, rows
- * and cols of each and of `input`. MN_NO_MEMORY. */
+/* Takes memory for the tensors of a model of the checkpoint's sizes (model), and sets their number, and the
+ * name, rank, rows and cols of each. Sets `input` anew, without values. MN_NO_MEMORY. */
 mn_status mn_checkpoint_lay_out(struct mn_checkpoint *checkpoint);
 
 /* Writes `checkpoint`, whose tensors mn_checkpoint_lay_out made, to `path`: new file in the same

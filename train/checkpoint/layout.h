@@ -55,10 +55,9 @@ mn_status mn_checkpoint_format(struct mn_hdf5_file *file, int *ours);
 /* The same for the HDF5 file at `path`. Errors: as mn_hdf5_open. */
 mn_status mn_checkpoint_recognise(const char *path, int *ours);
 
-/* MN_NO_CREATE: of the files of `path`, one whose number is `least` … keep − 1 is not a checkpoint of the run
+/* MN_NO_CREATE: of the files of `path`, one whose number is `least` … end − 1 is not a checkpoint of the run
  * `ours`. `how` is mn_hdf5_open's. */
-mn_status mn_checkpoint_check_files(const char *path, int least, int keep, const struct mn_run *ours,
-                                    int how);
+mn_status mn_checkpoint_check_files(const char *path, int least, int end, const struct mn_run *ours, int how);
 
 /* mn_checkpoint_load; if `brief`, of sizes, constants and options: no tensors, no progress, no fingerprint.
  * `how` is mn_hdf5_open's. After an error *damaged, unless NULL, is set if the file may be a damaged

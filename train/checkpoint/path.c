@@ -120,12 +120,17 @@ static mn_status check_own(const char *path, const char *name, const struct mn_r
       path, name, mn_message());
 }
 
-mn_status mn_checkpoint_check_files(const char *path, int least, int keep, const struct mn_run *ours,
+mn_status mn_checkpoint_check_files(const char *path, int least, int end, const struct mn_run *ours,
                                     int how) {
   char resolved[MN_ATOMIC_FILE_PATH], name[MN_ATOMIC_FILE_PATH];
   MN_TRY(mn_atomic_file_resolve(resolved, path));
-  for (int i = least - 1; i + 1 < keep && (i = mn_atomic_file_next(name, resolved, i)) >= 0 && i < keep;)
-    MN_TRY(check_own(path, name, ours, how));
+  for (int i = least; i < end && mn_atomic_file_number(name, sizeof name, resolved, i) == 0; i++) {
+    struct stat found;
+    if (lstat(name, &found) == 0)
+      MN_TRY(check_own(path, name, ours, how));
+    else if (errno != ENOENT)
+      return mn_atomic_file_fail("look at", name, errno);
+  }
   return MN_OK;
 }
 

@@ -508,8 +508,8 @@ static mn_status read_shapes(struct reader *reader) {
   }
   if (sizes->depth == 0)
     return mn_fail(MN_BAD_DATA,
-                   "%s has no matrix blocks.0.fc.weight in /model, the weight of the first block: write "
-                   "each parameter there as a dataset under PyTorch's name",
+                   "%s has no matrix blocks.0.fc.weight [outputs, inputs] in /model, the weight of the first "
+                   "block: write each parameter there under PyTorch's name and in PyTorch's shape",
                    reader->file.path);
   return read_shape(reader, "head.weight", &sizes->head, &inputs);
 }

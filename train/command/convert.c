@@ -39,7 +39,8 @@ void mn_convert_show(FILE *out, const char *path) {
   if (!file) return;
   const char *found = fgets(line, sizeof line, file) ? strpbrk(line, ",;\t") : NULL;
   fclose(file);
-  fputs("import h5py, numpy as np  # these lines write it as HDF5, with the last column as y\n", out);
+  if (strncmp(line, "\x89HDF", 4) == 0) return;
+  fputs("import h5py, numpy as np  # these lines write --data as HDF5, with the last column as y\n", out);
   fputs(csv ? "a = np.genfromtxt(" : "a = np.load(", out);
   print_quoted(out, path);
   if (csv)

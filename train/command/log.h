@@ -1,7 +1,7 @@
 /* The log: one JSON object a line. Everything that depends on the clock sits in the object `time`, so that
  * logs of equal runs are equal without it; a resumed run drops what the log holds beyond its checkpoint and
- * goes on, so that it ends in the log of a run that never stopped. Options changed at a resume get a `resume`
- * line.
+ * goes on, so that it ends in the log of a run that never stopped, unless a line could not be written.
+ * Options changed at a resume get a `resume` line.
  *
  *   {"event":"start","run":"…","config":{…},"time":{"device":…}}
  *   {"event":"resume","step":45,"run":"…","changed":{"lr":"0.01"},"time":{"seconds":…}}
@@ -20,9 +20,9 @@
  *
  * A step's line has "gradient_norm" too if gradients are clipped; elsewhere the update is the epilogue of
  * dW's product, and no gradient is ever whole in memory. test_accuracy is there with classes only. A run ends
- * at its "horizon", at "stop-at", by "patience", by a "signal", or by the "log", which could not be written
- * for a moment; its last line has "skipped", how many steps were left out, if there were any. The last
- * line's rates are of the whole run; a run that is resumed drops it. */
+ * at its "horizon", at "stop-at", by "patience" or by a "signal"; if the log could not be written, there is
+ * no such line. The last line has "skipped", how many steps were left out, if there were any. Its rates are
+ * of the whole run; a run that is resumed drops it. */
 #ifndef MN_TRAIN_COMMAND_LOG_H
 #define MN_TRAIN_COMMAND_LOG_H
 
@@ -43,7 +43,8 @@ struct mn_log {
   int64_t step; /* of the last step's line in a log that is continued, */
   double loss;  /* and its loss, for the `end` line of a run that takes no step */
   int error;    /* errno of the first write that failed, else 0. The file gets no line from there on, and the
-                   run must save its checkpoint and end; mn_log_close returns the failure */
+                   run must save its checkpoint and end; mn_log_close returns the failure. The log of the
+                   resumed run lacks the lines from there to that checkpoint */
   off_t end;    /* the offset in the file of the next byte */
 };
 

@@ -56,6 +56,7 @@ int main(int argc, char **argv) {
   /* A reader that went away and a file at its largest size are errors to report, not deaths. */
   signal(SIGPIPE, SIG_IGN);
   signal(SIGXFSZ, SIG_IGN);
+  signal(SIGCHLD, SIG_DFL); /* a parent may have ignored it; gnuplot is waited for */
   /* Results are short. Buffered until the end, a failed write is reported by close_stdout. */
   static char results[1 << 18];
   if (!isatty(STDOUT_FILENO)) setvbuf(stdout, results, _IOFBF, sizeof results);

@@ -37,6 +37,7 @@ enum { MN_ROWS_AUTO, MN_ROWS_TRAIN, MN_ROWS_TEST, MN_ROWS_ALL };
   int64_t field;                                                                                             \
   int save_seconds; /* of which the number is */
 
+/* The numbers of a LIST option; count 0 is auto. */
 struct mn_list {
   int64_t items[MN_MODEL_DEPTH];
   int count;

@@ -171,9 +171,9 @@ static void put_points(FILE *script, const struct runs *runs, int which) {
 
 static void put_runs(FILE *script, const struct run *runs, int count) {
   double pace = runs[0].pace;
-  int64_t most = 0;
   fprintf(script, "runs = %d\narray name[runs]\n", count);
-  fputs("array trains[runs]\narray tests[runs]\narray end[runs]\narray last[runs]\n", script);
+  fputs("array trains[runs]\narray tests[runs]\narray end[runs]\narray last[runs]\narray points[runs]\n",
+        script);
   for (int i = 0; i < count; i++) {
     double end = NAN, accuracy = NAN;
     for (int which = TEST; which >= TRAIN; which--) {
@@ -181,18 +181,17 @@ static void put_runs(FILE *script, const struct run *runs, int count) {
       fprintf(script, "%s[%d] = %d\n", which == TRAIN ? "trains" : "tests", i + 1, series->count > 0);
       if (series->count == 0) continue;
       const double *values = series->points[series->count - 1].values;
-      if (series->count > most) most = series->count;
       end = values[LOSS];
       if (which == TEST) accuracy = values[ACCURACY];
     }
     if (fabs(runs[i].pace - pace) > 0.01 * pace) pace = 0;
-    fprintf(script, "name[%d] = ", i + 1);
+    fprintf(script, "points[%d] = %ld\nname[%d] = ", i + 1, (long)runs[i].series[TRAIN].count, i + 1);
     put_text(script, runs[i].path);
     fprintf(script, "\nend[%d] = %.9g\nlast[%d] =", i + 1, isfinite(end) ? end : -1, i + 1);
     put_number(script, accuracy);
     putc('\n', script);
   }
-  fprintf(script, "pace = %.9g\nmost = %ld\n", pace, (long)most);
+  fprintf(script, "pace = %.9g\n", pace);
 }
 
 static mn_status write_script(FILE *script, const char *out, const struct runs *runs) {
@@ -227,12 +226,13 @@ static mn_status run_gnuplot(const struct mn_atomic_file *out, FILE *script, FIL
   size_t count, size = 0;
   snprintf(command, sizeof command, "exec gnuplot -d </dev/fd/%d 2>/dev/fd/%d", fileno(script),
            fileno(errors));
-  FILE *picture = popen(command, "r"), *to = fdopen(dup(out->fd), "w");
+  FILE *picture = popen(command, "r"), *to = picture ? fdopen(dup(out->fd), "w") : NULL;
+  if (!to) error = errno;
   for (; picture && to && !error && (count = fread(bytes, 1, sizeof bytes, picture)) > 0; size += count)
     if (fwrite(bytes, 1, count, to) < count || fflush(to) != 0) error = errno;
-  const int how = picture ? pclose(picture) : -1;
+  const int how = picture ? pclose(picture) : -1, waited = how < 0 ? errno : 0;
   if (to) fclose(to);
-  if (!picture || !to) return mn_fail(MN_NO_MEMORY, "no memory to start gnuplot");
+  if (!to || waited) return mn_fail(MN_LIBRARY, "gnuplot cannot be run: %s", strerror(to ? waited : error));
   if (error) return mn_atomic_file_fail("write", out->path, error);
   if (WIFEXITED(how) && WEXITSTATUS(how) == 127)
     return mn_fail(MN_LIBRARY, "gnuplot cannot be started; install the package gnuplot-nox");

@@ -7,10 +7,10 @@
 #                      (-1: none)
 #   trains, tests      arrays: whether a run has points in $train, in $test
 #   pace               steps an epoch; 0: unknown, or the runs' differ
-#   most               points of the longest series
+#   points             array: how many points a run has in $train
 #   runs               how many there are
 
-# What the axes span. stats sets no name_max where no number is. The loss is on a logarithmic axis if it spans more than 20 times.
+# What the axes span. stats sets no variable name_max if a column has no number. The loss is on a logarithmic axis if it spans more than 20 times.
 larger(a, b) = a > b ? a : b
 stats $train using 1 nooutput name 'train_step'
 stats $test using 1 nooutput name 'test_step'
@@ -84,11 +84,11 @@ set format x ''
 set format y '%h'
 if (logarithmic) { set logscale y }
 if (!has_loss) { set yrange [0:1] }
-# The raw losses, faint and lowest; the smoothed ones; the test losses. A Bézier curve of n points is a mean over about √n of them:
-# of 1000, a fiftieth of the run.
+# The raw losses, faint and lowest; the smoothed ones; the test losses. A Bézier curve of n points is a mean over about √n of them,
+# of 1000 over a thirtieth of the run; so of a run with more than 1500 points it takes every second, third … one.
 set samples 500
 plot for [run in trained] $train index (at(run)-1) using 1:2 with lines lw 1 lc rgb '#C0'.hue(run) notitle, \
-     for [run in trained] $train index (at(run)-1) every (1 + most/1500) using 1:2 smooth bezier with lines lw 2.2 lc rgb '#'.hue(run) \
+     for [run in trained] $train index (at(run)-1) every (1 + points[at(run)]/1500) using 1:2 smooth bezier with lines lw 2.2 lc rgb '#'.hue(run) \
          title train_title(run), \
      for [run in tested] $test index (at(run)-1) using 1:2 with linespoints dt test_dash lw 1.8 pt 7 ps 0.45 \
          lc rgb '#'.test_hue(run) title test_title(run)

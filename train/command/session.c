@@ -121,7 +121,8 @@ static mn_status check_fit(const struct mn_session *s, struct mn_dataset *d, con
   char data[4200];
   snprintf(data, sizeof data, "%s%s", d == s->test && s->train ? "the test part of " : "",
            s->options.data ? s->options.data : "the synthetic data");
-  return mn_model_check_data(c, *s->from_path ? s->from_path : "the model", d, data, targets);
+  return mn_model_check_data(c, *s->from_path ? s->from_path : "the model of its training part", d, data,
+                             targets);
 }
 
 static mn_status resume(struct mn_session *s) {
@@ -406,7 +407,8 @@ void mn_session_describe(const struct mn_session *s) {
     mn_announce(o,
                 "note: of so many rows stretches of neighbours are held out, not single rows of each class");
   if (!o->data)
-    mn_announce(o, "data: %ld synthetic rows, no loss below %g", (long)s->train->rows, o->noise * o->noise);
+    mn_announce(o, "data: %ld synthetic rows, whose noise alone is a loss of %g", (long)s->train->rows,
+                o->noise * o->noise);
   if (s->from) {
     mn_announce(o, "resuming from %s, step %ld", s->from_path, (long)s->from->progress.step);
     mn_resume_describe(s);

@@ -72,7 +72,8 @@ void mn_session_describe(const struct mn_session *session);
 
 /* Checks the files of a command before one is opened for writing. Refuses
  *
- *   a file to be written that is also read, or written under another option, links followed (MN_USAGE);
+ *   a file to be written that is also read, or written under another option, symbolic links followed, or
+ *   whose name the checkpoint's files may take (MN_USAGE);
  *   an existing --log without --resume, and an existing --out, or --plot without --resume, without --force; a
  *   folder in which a file cannot be created (MN_NO_CREATE, MN_IO);
  *   --plot without gnuplot in PATH (MN_LIBRARY).
@@ -82,8 +83,8 @@ mn_status mn_files_check(const struct mn_options *options);
 
 /* ---- convert.c: --data that is a CSV or .npy file ---- */
 
-/* Prints three lines of Python that convert `path` to HDF5, if its name is that of a CSV or .npy file, else
- * nothing. For the end of a command that found bad data; `path` may be NULL. */
+/* Prints three lines of Python that convert `path` to HDF5, if its name is that of a CSV or .npy file and it
+ * is not HDF5, else nothing. For the end of a command that found bad data; `path` may be NULL. */
 void mn_convert_show(FILE *out, const char *path);
 
 /* ---- owned.c: what a training run owns ----

@@ -116,7 +116,7 @@ static mn_status open_rows(struct run *r, const struct mn_options *options) {
   MN_TRY(make_schedule(r, &config.schedule));
   config.place = (enum mn_place)o->place;
   config.stop = mn_watchdog_stop();
-  MN_TRY(mn_watchdog_signals()); /* reading rows may take long */
+  MN_TRY(mn_watchdog_signals(s->from != NULL)); /* reading rows may take long */
   MN_TRY(mn_session_columns(s, config.stop));
   MN_TRY(
       mn_trainer_open(&r->trainer, s->model, s->optimizer, s->train, &config, s->from ? &s->progress : NULL));
@@ -279,7 +279,7 @@ static const char *ended_by(const struct run *r, int64_t stop) {
   const struct mn_trainer *t = r->trainer;
   if (t->progress.step >= t->schedule.horizon) return "horizon";
   if (patience_is_out(r)) return "patience";
-  return t->progress.step >= stop ? "stop-at" : r->log.error ? "log" : "signal";
+  return t->progress.step >= stop ? "stop-at" : "signal"; /* or by the log, which then gets no line */
 }
 
 static void tell_of_the_best(struct run *r) {

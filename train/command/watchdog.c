@@ -27,7 +27,7 @@ static sem_t woken;
 static struct {
   const char *what;
   double entered; /* mn_seconds() */
-  int closing, open;
+  int resumes, closing, open;
   const char *checkpoint; /* NULL without --checkpoint */
   int64_t count;          /* changes whenever the run gets on */
   int64_t step;           /* that is under way; 0 between steps */
@@ -77,7 +77,7 @@ static int tell(const char *why, const char *then, int otherwise) {
   char what[64], line[512];
   const int64_t step = LOAD(now.step);
   /* All ranks see the file, which each reads at a resume. */
-  const int stands = now.checkpoint && access(now.checkpoint, R_OK) == 0;
+  const int stands = LOAD(now.resumes) || (now.checkpoint && access(now.checkpoint, R_OK) == 0);
   if (step > 0)
     snprintf(what, sizeof what, "step %ld", (long)step);
   else
@@ -174,7 +174,8 @@ void mn_watchdog_rank(int rank) {
   STORE(ranks.rank, rank);
 }
 
-mn_status mn_watchdog_signals(void) {
+mn_status mn_watchdog_signals(int resumes) {
+  STORE(now.resumes, resumes);
   mn_watchdog_enter("reading rows", 0);
   MN_TRY(start());
   return watch_signals();

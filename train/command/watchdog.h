@@ -25,8 +25,9 @@ void mn_watchdog_close(void); /* also if it was not opened */
 /* The ranks have met, and this one is `rank`. */
 void mn_watchdog_rank(int rank);
 
-/* Watches signals from now on, in the stage "reading rows". MN_NO_MEMORY, MN_LIBRARY. */
-mn_status mn_watchdog_signals(void);
+/* Watches signals from now on, in the stage "reading rows". `resumes`: the run goes on from a checkpoint,
+ * which may be an older one than `checkpoint`. MN_NO_MEMORY, MN_LIBRARY. */
+mn_status mn_watchdog_signals(int resumes);
 
 /* The signal that ends the run, or 0. The pointer is for a reader of rows, as its `stop`. */
 int mn_watchdog_signal(void);
