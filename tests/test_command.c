@@ -195,6 +195,8 @@ static void checks_that_fail_exit_with_1(void **state) {
   assert_int_equal(r->status, 1);
   assert_object("diff", r, "");
   assert_int_equal(lines(r->err), 1);
+  r = run("parity --device cuda:99 no-cases.h5"); /* the file is read before the device opens */
+  assert_int_equal(r->status, 66);
   r = run("verify --json cut-run.h5");
   assert_int_equal(r->status, 65);
   assert_int_equal(lines(r->err), 1);

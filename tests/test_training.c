@@ -381,8 +381,9 @@ static void synthetic_training_nears_the_floor(void **state) {
   (void)state;
   assert_int_equal(run("$MINNOW train --device cpu --synthetic 4000 --in 8 --hidden 16 --groups 4 --batch 50 "
                        "--epochs 40 --noise 0.2 "
-                       "--schedule cosine --lr 0.5 --quiet --json >$DIR/synthetic"),
+                       "--schedule cosine --lr 0.5 --json >$DIR/synthetic 2>$DIR/err"),
                    0);
+  assert_int_equal(run("grep -q 'whose noise alone is a loss of 0.04$' $DIR/err"), 0);
   double loss = read_number("synthetic", "\"test_loss\":");
   print_message("test loss %.5f, floor 0.04\n", loss);
   assert_true(loss > 0.03 && loss < 0.06);

@@ -32,6 +32,9 @@ static mn_status run_gradcheck(FILE *out, const struct mn_options *options) {
 }
 
 static mn_status run_parity(FILE *out, const struct mn_options *options) {
+  struct mn_case first; /* read so that a wrong file is refused before a GPU starts */
+  MN_TRY(mn_case_read(options->files[0], 0, &first));
+  mn_case_free(&first);
   struct mn_device *device;
   MN_TRY(mn_session_context(&device, options, options->device,
                             mn_precision_name((enum mn_precision)options->precision)));
