@@ -47,7 +47,9 @@ static mn_status list(struct dataset_file *d, const struct mn_hdf5_object *group
     MN_TRY(mn_hdf5_member(&d->file, group, i, name, sizeof name));
     length += (size_t)snprintf(out + length, size - length, "%s%s", i ? ", " : "", name);
   }
-  if (length >= size) strcpy(out + size - sizeof "…", "…");
+  char *end = out + size - sizeof "…";
+  while (length >= size && (*end & 0xc0) == 0x80) end--; /* not within a character */
+  if (length >= size) strcpy(end, "…");
   return MN_OK;
 }
 
@@ -99,8 +101,8 @@ static mn_status read_attribute(struct dataset_file *d, struct array *a, const c
   if (value.kind == MN_VALUE_NONE) return MN_OK;
   a->packed = 1;
   if (mn_hdf5_number(&value, number) && isfinite(*number)) return MN_OK;
-  return mn_fail(MN_BAD_DATA, "%s: attribute %s of dataset %s is no single finite number, as it must be",
-                 d->path, name, a->name);
+  return mn_fail(MN_BAD_DATA, "%s: attribute %s of dataset %s must be a single finite number", d->path, name,
+                 a->name);
 }
 
 /* The width of the reals if rows can be read without HDF5. mn_hdf5_check has found them in the file. */

@@ -115,9 +115,9 @@ mn_status mn_tape_shared(struct mn_tape *tape, void **out, int64_t count, size_t
 /* A scale with the factor 1, freed with the tape. */
 mn_status mn_tape_scale(struct mn_tape *tape, struct mn_scale **out);
 
-/* A tensor [rows, cols] of the tape. mn_tape_finish allocates the buffers that its consumers need; of one
- * that the host writes before a step (a batch) set `keep`, so that it has its real form, or `outside`, and
- * point its forms to the batch before each run. */
+/* A tensor [rows, cols] of the tape. mn_tape_finish allocates the buffers that its consumers need. If
+ * the host writes the tensor before a step (a batch), set `keep`, so that it has its real form; or set
+ * `outside` and point its forms to the batch before each run. */
 MN_API mn_status mn_tape_tensor(struct mn_tape *tape, struct mn_tensor **out, const char *name, int64_t rows,
                                 int64_t cols);
 

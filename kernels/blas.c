@@ -8,7 +8,6 @@
 #include <sys/mman.h>
 
 #define BUFFER ((size_t)128 << 20) /* bytes of a buffer, in the builds for x86-64 and ARM64 */
-#define STACK ((size_t)8 << 20)    /* of each thread but the first, as Linux has them */
 #define WORK ((size_t)16 << 20)    /* that a product takes beside its buffers while it runs */
 
 /* Buffers that OpenBLAS has not taken yet: one for each OpenMP thread that it has not counted, and the
@@ -16,6 +15,15 @@
 static int buffers_to_come(int threads) {
   int known = openblas_get_parallel() == OPENBLAS_OPENMP ? openblas_get_num_threads() : threads;
   return (threads > known ? threads - known : 0) + 1;
+}
+
+static size_t stack_size(void) {
+  pthread_attr_t attributes;
+  size_t size = 0;
+  if (pthread_getattr_default_np(&attributes) != 0) return size;
+  if (pthread_attr_getstacksize(&attributes, &size) != 0) size = 0;
+  pthread_attr_destroy(&attributes);
+  return size;
 }
 
 /* A product that is large enough to be shared out among threads, of a form that has no way around buffers. */
@@ -29,7 +37,8 @@ static mn_status multiply(void) {
 }
 
 static mn_status take(int threads) {
-  const size_t bytes = WORK + (size_t)(threads - 1) * STACK + (size_t)buffers_to_come(threads) * BUFFER;
+  const size_t bytes =
+      WORK + (size_t)(threads - 1) * stack_size() + (size_t)buffers_to_come(threads) * BUFFER;
   void *held = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
   int started = 0;
   if (held == MAP_FAILED)

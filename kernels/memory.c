@@ -95,7 +95,6 @@ static void round_row(const struct mn_device *device, const struct mn_gather *g,
 }
 
 mn_status mn_gather_cpu(struct mn_device *device, const struct mn_gather *g) {
-  (void)device;
   MN_REQUIRE(!g->planes[1]);
   size_t all = (size_t)g->count * (g->of[0].bytes + g->of[1].bytes);
 #pragma omp parallel for schedule(static) if (all > GATHER_PARALLEL_FROM)

@@ -1,4 +1,4 @@
-/* The block as three plain calls on memory of the caller's, in a CUDA stream of the caller's: for other
+/* The block as plain calls on memory of the caller's, in a CUDA stream of the caller's: for other
  * frameworks, such as PyTorch (layers/minnow_torch.py). They do without a tape.
  *
  * A backward stores the gradients, or it leaves dz and x for an update. The update computes the product dzᵀ·x

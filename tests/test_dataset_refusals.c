@@ -198,9 +198,9 @@ static void refuses_odd_attributes(void **state) {
     hsize_t count;
     const void *value;
     const char *said;
-  } cases[] = {{"scale_factor", H5T_NATIVE_DOUBLE, 2, pair, "no single finite number"},
-               {"add_offset", H5T_C_S1, 0, "1", "no single finite number"},
-               {"add_offset", H5T_NATIVE_DOUBLE, 0, &nan, "no single finite number"}};
+  } cases[] = {{"scale_factor", H5T_NATIVE_DOUBLE, 2, pair, "must be a single finite number"},
+               {"add_offset", H5T_C_S1, 0, "1", "must be a single finite number"},
+               {"add_offset", H5T_NATIVE_DOUBLE, 0, &nan, "must be a single finite number"}};
   for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
     hid_t id = create();
     put_floats(id, "x", 2, 2);

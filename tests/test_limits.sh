@@ -33,7 +33,7 @@ ladder() {
     [ $code = 0 ] || complain "$words $limit: exit code $code"
     done=$((done + 1))
   done
-  [ "$(grep -c '' "$folder/err"):$(grep -c '^minnow: no .*; ' "$folder/err")" = 1:1 ] || complain "$words $limit: not one line"
+  [ "$(grep -c '' "$folder/err"):$(grep -cE '^minnow: (no .*; |the thread .* cannot be started: )' "$folder/err")" = 1:1 ] || complain "$words $limit: not one line"
   [ $done -gt 0 ] || complain "$words: never done"
   passed=$((passed + 1))
 }
@@ -42,6 +42,11 @@ ladder -v 1 "${train[@]}" --quiet
 ladder -v 2 "${train[@]}" --quiet
 ladder -d 1 "${train[@]}" --quiet
 ladder -v 2 gradcheck --quiet --device cpu
+# Threads' stacks are as large as the shell's limit says.
+stack=$(ulimit -S -s)
+ulimit -S -s 65536
+ladder -v 2 "${train[@]}" --quiet
+ulimit -S -s "$stack"
 
 # A thread that waits spins for a moment only, unless the user says how it waits; the process keeps its name, which pkill goes by.
 spins() { env -u OMP_WAIT_POLICY -u GOMP_SPINCOUNT OMP_DISPLAY_ENV=VERBOSE "$@" "$minnow" --version 2>&1 | grep -c "GOMP_SPINCOUNT = '300'" || true; }

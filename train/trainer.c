@@ -222,7 +222,7 @@ static mn_status give_batches(void *data) {
 
 /* Gives the launch's batches from `first` on. A whole launch is one graph for each buffer and number of
  * batches. The first launch with an update and the first without run uncaptured, so that cuBLASLt picks its
- * algorithms; batches that are taken again and batches that measure scales are never captured. */
+ * algorithms; part of a launch (first > 0), and batches that measure scales, are never captured. */
 static mn_status give(struct mn_launch *l, int64_t first) {
   struct mn_trainer *t = l->trainer;
   struct mn_tape *tape = t->pass->tape;

@@ -52,9 +52,10 @@ mn_status mn_device_join(struct mn_device *device, struct mn_ranks *ranks);
  *
  * The hosts that ranks run on: naming them, and dividing a host's cores among the ranks that share them. */
 
-/* Threads of rank `rank` of the `size` ranks of a host, which may run on sets[size] of its cores: its cores,
- * divided among the ranks with exactly the same set; sets that overlap are not accounted for. At least 1; or
- * 0 if its set is empty because the cores are unknown. Ranks of other hosts have empty sets. */
+/* Threads of rank `rank`. Rank q of all `size` may run on the cores sets[q], which is empty if it is on
+ * another host. The threads are the number of the rank's cores, divided by the number of ranks with exactly
+ * the same set; sets that overlap are not accounted for. At least 1; or 0 if the rank's set is empty because
+ * the cores are unknown. */
 int mn_cores_threads(const cpu_set_t *sets, int size, int rank);
 
 /* Sets ranks->cores, and with it the calling thread's number of OpenMP and OpenBLAS threads, unless

@@ -25,17 +25,17 @@ typedef mn_status mn_hopper_launcher(struct mn_device *device, const struct mn_h
 /* The launcher for this product with this epilogue; NULL if the Hopper GEMM cannot compute it, or is not
  * expected to be faster than the library: compute capability 9.0; rows of multiples of 16 bytes; 16-byte
  * alignment; and tiles that fill the GPU or, for an update or a block epilogue, little depth. Two planes are
- * of no use to the library: with them any number of tiles will do, except for a block epilogue, which must
- * have all of its operations, groups of 8, 16, 32, 64, 128 or 256 channels (at most as many as the tile has
- * columns), and, in a loss or a backward, dz in planes only. An update must come from a MN_TN product. All
- * other epilogues use epilogue->into. */
+ * of no use to the library: with them any number of tiles will do, except for a block epilogue. A block
+ * epilogue must have all of its operations, groups of 8, 16, 32, 64, 128 or 256 channels (at most as many as
+ * the tile has columns), and, in a loss or a backward, dz in planes only. An update must come from a MN_TN
+ * product. All other epilogues use epilogue->into. */
 mn_hopper_launcher *mn_hopper_plan(const struct mn_device *device, const struct mn_hopper_product *p,
                                    const struct mn_epilogue *epilogue);
 
 /* MN_STORE, whether the tiles fill the GPU or not; the same into epilogue->into, to which the epilogue is
  * then applied, which must not be a sum; and what computes a rank's term of a sum over ranks, in pieces that
- * are exchanged beside it (terms.cu). The caller has seen that sizes and planes are as mn_hopper_plan wants
- * them. */
+ * are exchanged beside it (terms.cu). The caller has seen that the rows of the planes are aligned as
+ * mn_hopper_plan wants them. */
 mn_hopper_launcher mn_hopper_store, mn_hopper_store_and_apply, mn_hopper_reduce_scatter,
     mn_hopper_reduce_scatter_rows;
 

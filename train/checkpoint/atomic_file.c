@@ -198,7 +198,7 @@ static mn_status check_path(const char *path, mode_t *mode) {
 }
 
 /* Gives a file the permissions `mode`, unless that is 0; −1 with errno. If they cannot be set, the file
- * system's hold. */
+ * keeps those that it has. */
 static int set_mode(int fd, mode_t mode) {
   return mode == 0 || fchmod(fd, mode) == 0 || errno == EPERM || errno == EOPNOTSUPP ? 0 : -1;
 }

@@ -88,7 +88,7 @@ struct mn_checkpoint {
 
 /* Takes memory for the tensors of a model of the checkpoint's sizes (model), and sets their number, and the
  * name, rank, rows and cols of each. Sets `input` anew, without values. MN_NO_MEMORY. */
-mn_status mn_checkpoint_lay_out(struct mn_checkpoint *checkpoint);
+MN_API mn_status mn_checkpoint_lay_out(struct mn_checkpoint *checkpoint);
 
 /* Writes `checkpoint`, whose tensors mn_checkpoint_lay_out made, to `path`: new file in the same
  * folder, H5Fclose, fsync, rename, fsync of the folder. With keep > 1 the file that stood at PATH moves to

@@ -112,7 +112,7 @@ struct mn_saver {
   void *scales[MN_MODEL_PARAMETERS]; /* so are these: struct mn_scale [2] of each parameter that has them */
   struct mn_outcome outcome;         /* of the newest save; the thread's, too */
   int done;                          /* set atomically by the thread at its end */
-  int64_t saved;                     /* the step of the newest save that succeeded; −1 before it */
+  int64_t saved;                     /* the step of the newest save that succeeded; −1 before the first */
 };
 
 /* ---- the thread ---- */

@@ -12,7 +12,7 @@
  * slab. An error leaves attributes, groups and datasets open: H5Fclose closes them (H5F_CLOSE_STRONG). */
 struct writer {
   const struct mn_checkpoint *checkpoint;
-  struct mn_hdf5_file file; /* its path, disk and root alone */
+  struct mn_hdf5_file file; /* its path, remedy, disk and root alone */
   hid_t creation;           /* properties of the file and of each group */
   struct mn_sums sums;
 };

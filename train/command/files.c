@@ -68,6 +68,8 @@ mn_status mn_files_check(const struct mn_options *o) {
   MN_TRY(check_output("out", o->out, o->force, "--force replaces it"));
   MN_TRY(check_output("plot", o->plot, o->force || o->resume, "--force replaces it"));
   MN_TRY(check_log(o->log, o->resume));
-  if (!o->plot || system("command -v gnuplot >/dev/null") == 0) return MN_OK;
+  const int found = o->plot ? system("command -v gnuplot >/dev/null") : 0;
+  if (found == 0) return MN_OK;
+  if (found < 0) return mn_fail(MN_LIBRARY, "gnuplot cannot be looked for: %s", strerror(errno));
   return mn_fail(MN_LIBRARY, "--plot needs gnuplot, which is not in PATH; install the package gnuplot-nox");
 }

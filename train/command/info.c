@@ -173,8 +173,8 @@ static mn_status show_part(struct mn_json *json, const char *path, enum mn_part 
   return MN_OK;
 }
 
-/* Whether the dataset can be read as rows of reals; integers of rank 2 are read as reals. Smaller ones are
- * read fast in any form. */
+/* Whether the dataset can be read as rows of reals and has 16 MiB or more; a smaller one is read fast in any
+ * form. Integers of rank 2 are read as reals. */
 static int are_rows(const struct mn_hdf5_object *o) {
   enum { WORTH_IT = 16 << 20 };
   if (o->layout == H5D_VIRTUAL || o->external || o->lacks || o->bytes < WORTH_IT) return 0;

@@ -34,8 +34,8 @@ static mn_status take_lock(const struct mn_log *log) {
 
 /* Reads a line as a JSON object; NULL at the end, and for the partial line that a killed run left. */
 static mn_status read_line(const struct mn_log *log, json_t **out, char **text, size_t *room) {
-  json_error_t error = {.line =
-                            0}; /* jansson leaves the code as it is in some cases of no memory: unknown, 0 */
+  /* Zeroed, since jansson may run out of memory without setting the code: 0 is json_error_unknown. */
+  json_error_t error = {.line = 0};
   *out = NULL;
   ssize_t length = getline(text, room, log->file);
   if (length < 0 && !feof(log->file)) return cannot_use(log, errno);
@@ -115,7 +115,7 @@ static void open_time(struct mn_json *json, double seconds) {
 }
 
 /* Ends a line and the object `time` in it, and writes it out, so that a full disk is noticed at once. A line
- * that cannot be written is not in the file at all. */
+ * that cannot be written is cut off. */
 static void end_line(struct mn_log *log, struct mn_json *json) {
   mn_json_close(json);
   mn_json_close(json);
@@ -126,7 +126,7 @@ static void end_line(struct mn_log *log, struct mn_json *json) {
   }
   log->error = errno ? errno : EIO;
   __fpurge(log->file);
-  (void)cut(log);
+  (void)cut(log); /* if this fails, a resume drops the partial line */
 }
 
 static void write_start(struct mn_log *log, const struct mn_session *session, const struct mn_text *config,

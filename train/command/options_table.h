@@ -14,7 +14,7 @@ enum mn_option_kind {
   MN_KIND_SEED,    /* uint64_t */
   MN_KIND_REAL,    /* double */
   MN_KIND_TEXT,    /* const char *: a file, a dataset, a device */
-  MN_KIND_LIST,    /* struct mn_list: numbers or words, between commas */
+  MN_KIND_LIST,    /* struct mn_list: numbers between commas */
   MN_KIND_EVERY,   /* save_every and save_seconds */
 };
 

@@ -188,7 +188,7 @@ void mn_option_describe(char *out, size_t size, int index, enum mn_command comma
     snprintf(high, sizeof high, " to %s%.0f", row->flags & MN_OPTION_BELOW ? "below " : "", row->high);
   if (row->words) {
     mn_words_join(words, sizeof words, row->words, ", ", " or ");
-    snprintf(out, size, "%s is needed", words);
+    snprintf(out, size, "%s%s is needed", words, or_auto);
     return;
   }
   switch (row->kind) {

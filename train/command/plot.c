@@ -114,7 +114,7 @@ static mn_status read_lines(struct run *run, FILE *file) {
   return status;
 }
 
-/* Opens no pipe, in which the writer may never come. */
+/* Refuses a pipe: to open one would wait for a writer. */
 static mn_status open_log(FILE **out, const char *path) {
   struct stat about;
   const int there = stat(path, &about) == 0, file = there && S_ISREG(about.st_mode);
@@ -181,7 +181,8 @@ static void put_runs(FILE *script, const struct run *runs, int count) {
       fprintf(script, "%s[%d] = %d\n", which == TRAIN ? "trains" : "tests", i + 1, series->count > 0);
       if (series->count == 0) continue;
       const double *values = series->points[series->count - 1].values;
-      end = values[LOSS];
+      for (int64_t k = 0; k < series->count; k++)
+        if (isfinite(series->points[k].values[LOSS])) end = series->points[k].values[LOSS];
       if (which == TEST) accuracy = values[ACCURACY];
     }
     if (fabs(runs[i].pace - pace) > 0.01 * pace) pace = 0;

@@ -85,7 +85,7 @@ set format y '%h'
 if (logarithmic) { set logscale y }
 if (!has_loss) { set yrange [0:1] }
 # The raw losses, faint and lowest; the smoothed ones; the test losses. A Bézier curve of n points is a mean over about √n of them,
-# of 1000 over a thirtieth of the run; so of a run with more than 1500 points it takes every second, third … one.
+# of 1000 over a thirtieth of the run; so of a run with 1500 points or more it takes every second, third … one.
 set samples 500
 plot for [run in trained] $train index (at(run)-1) using 1:2 with lines lw 1 lc rgb '#C0'.hue(run) notitle, \
      for [run in trained] $train index (at(run)-1) every (1 + points[at(run)]/1500) using 1:2 smooth bezier with lines lw 2.2 lc rgb '#'.hue(run) \
