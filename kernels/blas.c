@@ -17,13 +17,13 @@ static int buffers_to_come(int threads) {
   return (threads > known ? threads - known : 0) + 1;
 }
 
-static size_t stack_size(void) {
+static mn_status stack_size(size_t *out) {
   pthread_attr_t attributes;
-  size_t size = 0;
-  if (pthread_getattr_default_np(&attributes) != 0) return size;
-  if (pthread_attr_getstacksize(&attributes, &size) != 0) size = 0;
-  pthread_attr_destroy(&attributes);
-  return size;
+  if (pthread_getattr_default_np(&attributes) != 0)
+    return mn_fail(MN_NO_MEMORY, "no memory to find out the size of threads' stacks");
+  MN_REQUIRE(pthread_attr_getstacksize(&attributes, out) == 0);
+  MN_REQUIRE(pthread_attr_destroy(&attributes) == 0);
+  return MN_OK;
 }
 
 /* A product that is large enough to be shared out among threads, of a form that has no way around buffers. */
@@ -37,8 +37,9 @@ static mn_status multiply(void) {
 }
 
 static mn_status take(int threads) {
-  const size_t bytes =
-      WORK + (size_t)(threads - 1) * stack_size() + (size_t)buffers_to_come(threads) * BUFFER;
+  size_t stack;
+  MN_TRY(stack_size(&stack));
+  const size_t bytes = WORK + (size_t)(threads - 1) * stack + (size_t)buffers_to_come(threads) * BUFFER;
   void *held = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
   int started = 0;
   if (held == MAP_FAILED)
