@@ -314,9 +314,7 @@ mn_status mn_cuda_gemm<Real>::run(struct mn_device *device, enum mn_form form, c
     }
   }
   if (arrival && arrival->own) MN_TRY(mn_peer_complete(device, gathered));
-  p.precision = p.planes == MN_PLANES_BF16       ? MN_BF16
-                : device->precision == MN_FP16X3 ? MN_FP32
-                                                 : device->precision;
+  p.precision = device->precision == MN_FP16X3 ? MN_FP32 : device->precision;
   MN_REQUIRE(p.a[0] && p.b[0] && p.precision <= MN_FP16);
   if (mn_is_sum(epilogue->kind) || epilogue->narrow || (epilogue->kind == MN_UPDATE && !epilogue->into))
     return multiply_in_slices<Real>(device, &p, epilogue);

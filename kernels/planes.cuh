@@ -51,8 +51,8 @@ static __device__ __forceinline__ void mn_split(uint16_t (&high)[W], uint16_t (&
                                                 const Real (&values)[W]) {
 #pragma unroll
   for (int i = 0; i < W; i++) {
-    const uint32_t bits = mn_split_bits((float)values[i]);
-    high[i] = (uint16_t)((bits + 0x8000u) >> 16), low[i] = (uint16_t)bits;
+    const float value = (float)values[i];
+    high[i] = mn_upper_half(value), low[i] = (uint16_t)mn_split_bits(value);
   }
 }
 template <int W, typename Real>

@@ -21,7 +21,7 @@ one() {
   # For Open MPI: an mpirun that ends removes the folder that another one is about to use.
   local own; own=$(mktemp -d)
   set -m
-  OMPI_MCA_orte_tmpdir_base=$own timeout --kill-after=5 "${TEST_SECONDS:-300}" "$1" >"$log" 2>&1 </dev/null &
+  OMPI_MCA_orte_tmpdir_base=$own timeout --kill-after=5 "${TEST_SECONDS:-600}" "$1" >"$log" 2>&1 </dev/null &
   trap 'kill $!' INT TERM
   wait $! || code=$?
   rm -rf "$own"
@@ -34,7 +34,7 @@ one() {
 tell() {
   local seconds why="exit code $code"
   seconds=$(awk -v from="$started" -v to="$EPOCHREALTIME" 'BEGIN { print to - from }')
-  [ "$code" != 124 ] || why="ended after ${TEST_SECONDS:-300} s"
+  [ "$code" != 124 ] || why="ended after ${TEST_SECONDS:-600} s"
   printf '%-24s %5d passed %3d failed %3d skipped %6.1f s\n' "$name" "$passed" "$failed" "$skipped" "$seconds"
   [ "$failed" = 0 ] || sed "s/^/  $name: /" "$log"
   [ "$failed" = 0 ] || echo "  $name: FAILED, $why; this is also in $log"

@@ -32,18 +32,18 @@ done
 # dx the GPU sends while it multiplies, or not, and NCCL brings at once or, where it is larger than the room, in pieces; with groups
 # that are too wide for the GEMM of our own, so that the library's reads a y that is on its way.
 if [ "$device" = cuda ] && [ ${#as_host[@]} = 0 ]; then
-  for case in "bf16 4096 1024 128" "fp16 4096 1024 128" "bf16 4096,4096,4096 2048 128" "fp16x3 4096,4096 1024 128" \
+  for case in "bf16 8192 1024 256" "fp16 8192 1024 256" "bf16 4096,4096,4096 2048 128" "fp16x3 4096,4096 1024 128" \
     "bf16 8192,4096 1040 128" "bf16 4096,4096 1024 8"; do
     read -r precision hidden batch groups <<<"$case"
     wide=(--device cuda --synthetic 4160 --in 512 --groups "$groups" --steps 6 --momentum 0.9 --lr 0.02 --quiet --test-rows 0
       --precision "$precision" --hidden "$hidden" --batch "$batch")
     rm -f wide*.h5
-    [ "$hidden" != 4096 ] || "$minnow" train "${wide[@]}" --checkpoint wide1.h5 >out
+    [ "$hidden" != 8192 ] || "$minnow" train "${wide[@]}" --checkpoint wide1.h5 >out
     for n in "${ranks[@]}"; do
       command_ends 0 "" -n "$n" "$minnow" train "${wide[@]}" --checkpoint "wide$n.h5"
       command_ends 0 "" -n "$n" -x NCCL_P2P_DISABLE=1 "$minnow" train "${wide[@]}" --checkpoint "wide-nccl$n.h5"
       "$minnow" diff "wide$n.h5" "wide-nccl$n.h5" >/dev/null || fail "$case: $n GPUs end otherwise by NCCL"
-      [ "$hidden" != 4096 ] || "$minnow" diff wide1.h5 "wide$n.h5" >/dev/null || fail "$case: $n GPUs end otherwise than one"
+      [ "$hidden" != 8192 ] || "$minnow" diff wide1.h5 "wide$n.h5" >/dev/null || fail "$case: $n GPUs end otherwise than one"
     done
   done
 fi

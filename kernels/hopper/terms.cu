@@ -36,7 +36,9 @@ mn_status mn_hopper_store_and_apply(struct mn_device *device, const struct mn_ho
                                     const struct mn_epilogue *epilogue) {
   MN_REQUIRE(epilogue->into && !mn_is_sum(epilogue->kind) && mn_aligned(16, epilogue->into));
   const struct mn_epilogue store = {MN_STORE, epilogue->into};
-  MN_TRY(mn_hopper_store(device, p, &store));
+  mn_hopper_launcher *const launch = mn_hopper_plan(device, p, &store);
+  MN_REQUIRE(launch);
+  MN_TRY(launch(device, p, &store));
   return mn_cuda_epilogue<float>::run(device, epilogue->into, p->rows, p->cols, epilogue);
 }
 

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""What two ranks do when one fails, under each launcher that is here: exit code, seconds and minnow's line, as rows of a table.
+"""What ranks do when one fails, under each launcher that is here: exit code, seconds and minnow's line, as rows of a table.
 
   tests/slurm.sh python3 tests/ranks/launchers.py       Open MPI's mpirun, MPICH's hydra, srun by PMIx and by PMI2
   AS_HOST=1 python3 tests/ranks/launchers.py --device cuda        on one GPU, as if each rank were a host of its own
@@ -19,8 +19,8 @@ import time
 
 import strikes
 
-LAUNCHERS = {"Open MPI": ["mpirun", "-n", "2"], "hydra": ["mpiexec.hydra", "-n", "2"], "srun pmix": ["srun", "--overcommit", "--mpi=pmix", "-n", "2"],
-             "srun pmi2": ["srun", "--overcommit", "--mpi=pmi2", "--kill-on-bad-exit", "-n", "2"]}
+LAUNCHERS = {"Open MPI": ["mpirun"], "hydra": ["mpiexec.hydra"], "srun pmix": ["srun", "--overcommit", "--mpi=pmix"],
+             "srun pmi2": ["srun", "--overcommit", "--mpi=pmi2", "--kill-on-bad-exit"]}
 LATER = ("kill", "stop", "freeze", "TERM")
 FIRST = ("never comes", "no MPI", "no memory", "other device", "no NCCL")
 # A rank's shell: OTHER is what rank 1 does before it is a rank.
@@ -51,7 +51,7 @@ def other_of(event, device):
             "other device": gpu, "no NCCL": hide("nccl")}.get(event, ":")
 
 
-def run(launcher, event, device, folder):
+def run(launcher, count, event, device, folder):
     """(exit code, seconds, minnow's lines) of one run."""
     wrapper = folder / "rank"
     wrapper.write_text(RANK.replace("OTHER", other_of(event, device)))
@@ -59,7 +59,7 @@ def run(launcher, event, device, folder):
     options = ["--device", device if event != "other device" or device == "cpu" else "auto", *strikes.OPTIONS[2:]]
     with open(folder / "err", "wb") as err:
         began = time.monotonic()
-        ranks = subprocess.Popen([*LAUNCHERS[launcher], str(wrapper), strikes.MINNOW, "train", *options], cwd=folder, stdin=subprocess.DEVNULL,
+        ranks = subprocess.Popen([*LAUNCHERS[launcher], "-n", str(count), str(wrapper), strikes.MINNOW, "train", *options], cwd=folder, stdin=subprocess.DEVNULL,
                                  stdout=subprocess.DEVNULL, stderr=err, env={**os.environ, **strikes.MPI})
         if event in LATER:
             while not (folder / "run.h5").exists() and ranks.poll() is None:
@@ -93,6 +93,7 @@ def run(launcher, event, device, folder):
 def main():
     parser = argparse.ArgumentParser(description=__doc__.split("\n", maxsplit=1)[0])
     parser.add_argument("--device", default="cpu")
+    parser.add_argument("--ranks", type=int, default=2)
     parser.add_argument("--events", nargs="*", default=[*LATER, *FIRST])
     parser.add_argument("--launchers", nargs="*", default=list(LAUNCHERS))
     options = parser.parse_args()
@@ -102,7 +103,7 @@ def main():
             if not shutil.which(LAUNCHERS[launcher][0]) or (event == "no NCCL" and device == "cpu"):
                 continue
             with tempfile.TemporaryDirectory(prefix="minnow_launchers.") as folder:
-                code, took, lines = run(launcher, event, device, pathlib.Path(folder).resolve())
+                code, took, lines = run(launcher, options.ranks, event, device, pathlib.Path(folder).resolve())
             bad += code == "none" or any(line.startswith("LEFT") for line in lines)
             print(f"| {event} | {launcher} | {code} | {took:.1f} s | {'; '.join(lines)} |", flush=True)
     return bad > 0

@@ -1,9 +1,15 @@
 # shellcheck shell=bash disable=SC2034
 # What the scripts of ranks share, which source it: DEVICE, RANKS, how mpirun starts ranks here, and a folder that goes at the end.
-# DEVICE=cuda: on GPUs, RANKS="2 4" of them, or all on one as if each rank were a host of its own. Skipped if there is no mpirun.
+# DEVICE is cuda if the build finds two GPUs or more, else cpu; RANKS is "2 4", or 2 if there are fewer than four. DEVICE=cuda on one GPU: all
+# ranks are on it, each as if it were a host of its own. Skipped if there is no mpirun.
 build=${BUILD:-build}
-device=${DEVICE:-cpu}
-read -ra ranks <<<"${RANKS:-2 4}"
+gpus=0
+if "${MINNOW:-$build/minnow}" train --device cuda --synthetic 64 --in 8 --hidden 8 --groups 2 --steps 1 --quiet >/dev/null 2>&1; then
+  gpus=$(nvidia-smi --list-gpus | wc -l)
+fi
+few=$((gpus == 2 || gpus == 3))
+device=${DEVICE:-$( ((gpus < 2)) && echo cpu || echo cuda)}
+read -ra ranks <<<"${RANKS:-2$( ((few)) || echo " 4")}"
 if ! command -v mpirun >/dev/null || ! command -v pkill >/dev/null; then
   echo "skipped: there is no mpirun, or no pkill; openmpi-bin and procps have them"
   exit 0
@@ -25,7 +31,7 @@ fail() {
 }
 # NCCL takes one GPU for two where their hosts have two names, and goes through sockets.
 as_host=()
-if [ "$device" = cuda ] && [ "$(nvidia-smi --list-gpus | wc -l)" -lt "${ranks[-1]}" ]; then
+if [ "$device" = cuda ] && [ "$gpus" -lt "${ranks[-1]}" ]; then
   as_host=("$folder/as-host")
   echo "one GPU is every rank's"
   cat >"${as_host[0]}" <<'END'
