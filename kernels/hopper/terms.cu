@@ -54,8 +54,10 @@ static mn_status multiply_and_send(struct mn_device *device, const struct mn_hop
     MN_TRY(multiply_columns(device, p, e->into, owner * e->share, at_once * e->share));
     if (k > last) break;
     MN_TRY(mn_cuda_beside(device, MN_BRANCH_SHARDS, [&] {
-      for (int q = owner; q < owner + at_once; q++)
+      for (int i = 0; i < at_once; i++) { /* neighbours begin with different receivers */
+        const int q = owner + (t->rank + i) % at_once;
         if (q != t->rank) MN_TRY(mn_peer_send(device, t, e->staging, e->into, p->rows, p->cols, q));
+      }
       return k == last ? mn_peer_meet(device, t) : MN_OK;
     }));
   }
