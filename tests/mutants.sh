@@ -257,7 +257,7 @@ mutant "adamw: a step ahead" train/optimizer.c '(double)step + 1;' '(double)step
 mutant "rule: a member of another rule passes" train/optimizer.c 'return value == 0 ? MN_OK' 'return 1 ? MN_OK'
 mutant "rule: a share of 1" train/optimizer.c '(!m->share || value < 1)' '1'
 mutant "rule: a case without its members" train/check/cases.c 'mn_rule_set(rule, member, value);' ''
-mutant "rule: its options are not read" train/command/options_text.c 'if (m->rules >> out->rule.kind & 1)' 'if (0)'
+mutant "rule: its options are not read" train/command/options_parse.c 'if (m->rules >> out->rule.kind & 1)' 'if (0)'
 mutant "rule: an option implies none" train/command/options_parse.c 'o->optimizer = first_rule(m);' '(void)m;'
 mutant "rule: another rule's option passes" train/command/options_parse.c 'if (mn_options_given(o, m->name) && !(m->rules >> o->optimizer & 1))
       return' 'if (0)

@@ -22,6 +22,23 @@ int64_t mn_model_outputs(const struct mn_model_config *config) {
   return config->head ? config->head : config->hidden[config->depth - 1];
 }
 
+const char *mn_model_words(char out[MN_MODEL_WORDS], const struct mn_model_config *c) {
+  int used = snprintf(out, MN_MODEL_WORDS, "%ld inputs", (long)c->inputs);
+  for (int i = 0; i < c->depth; i++)
+    used += snprintf(out + used, MN_MODEL_WORDS - (size_t)used, "%s%ld", i ? " -> " : ", blocks of ",
+                     (long)c->hidden[i]);
+  used += snprintf(out + used, MN_MODEL_WORDS - (size_t)used, " channels in %ld groups", (long)c->groups);
+  if (c->head) used += snprintf(out + used, MN_MODEL_WORDS - (size_t)used, ", a head of %ld", (long)c->head);
+  snprintf(out + used, MN_MODEL_WORDS - (size_t)used, ", %s", mn_loss_name(c->loss));
+  return out;
+}
+
+int mn_model_constant(const struct mn_model_config *c) {
+  for (int i = 0; i < c->depth; i++)
+    if (c->hidden[i] == c->groups) return i;
+  return -1;
+}
+
 /* The list of layers that a configuration means; returns how many. */
 static int list_layers(const struct mn_model_config *c, struct mn_layer layers[MN_MODEL_LAYERS]) {
   int count = 0;

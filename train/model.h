@@ -72,6 +72,13 @@ MN_API double mn_model_step_flops(const struct mn_model *model);
 int64_t mn_model_size(const struct mn_model_config *config); /* parameters, of all tensors together */
 MN_API int64_t mn_model_outputs(const struct mn_model_config *config); /* K: width of the last layer */
 
+/* A model's layers and their sizes in words. Returns out. */
+enum { MN_MODEL_WORDS = 1024 };
+const char *mn_model_words(char out[MN_MODEL_WORDS], const struct mn_model_config *config);
+
+/* The first block with one channel a group: its output does not depend on its input. −1: there is none. */
+int mn_model_constant(const struct mn_model_config *config);
+
 /* Describes parameter `index` (in state_dict order) of a model of these sizes, with its whole name; returns 0
  * past the last. Needs no device. */
 MN_API int mn_model_parameter(const struct mn_model_config *config, int index, struct mn_parameter *out);

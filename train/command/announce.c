@@ -50,17 +50,6 @@ const char *mn_show_time(char out[MN_SHOWN], double seconds) {
   return out;
 }
 
-const char *mn_show_model(char out[MN_SHOWN_MODEL], const struct mn_model_config *c) {
-  int used = snprintf(out, MN_SHOWN_MODEL, "%ld inputs", (long)c->inputs);
-  for (int i = 0; i < c->depth; i++)
-    used += snprintf(out + used, MN_SHOWN_MODEL - (size_t)used, "%s%ld", i ? " -> " : ", blocks of ",
-                     (long)c->hidden[i]);
-  used += snprintf(out + used, MN_SHOWN_MODEL - (size_t)used, " channels in %ld groups", (long)c->groups);
-  if (c->head) used += snprintf(out + used, MN_SHOWN_MODEL - (size_t)used, ", a head of %ld", (long)c->head);
-  snprintf(out + used, MN_SHOWN_MODEL - (size_t)used, ", %s", mn_loss_name(c->loss));
-  return out;
-}
-
 int mn_show_columns(int fd) {
   struct winsize size;
   return ioctl(fd, TIOCGWINSZ, &size) == 0 && size.ws_col > 0 ? size.ws_col : 80;
@@ -168,13 +157,13 @@ void mn_announce_device(const struct mn_device *device, const struct mn_options 
 void mn_announce_model(const struct mn_model *model, const struct mn_options *options) {
   const struct mn_device *device = model->device;
   mn_announce_device(model->device, options);
-  for (int i = 0; i < model->config.depth; i++)
-    if (model->config.hidden[i] == model->config.groups)
-      mn_announce(
-          options,
-          "note: block %d has one channel a group, which normalising makes 0: its output does not depend "
-          "on its input; fewer --groups would do",
-          i);
+  const int constant = mn_model_constant(&model->config);
+  if (constant >= 0)
+    mn_announce(
+        options,
+        "note: block %d has one channel a group, which normalising makes 0: its output does not depend "
+        "on its input; fewer --groups would do",
+        constant);
   for (int i = 0; i < model->count && device->planes == 2; i++) {
     const struct mn_operand *w = &model->parameters[i]->value;
     if (model->parameters[i]->rank == 2 && !w->planes[0])
@@ -187,10 +176,10 @@ void mn_announce_training(const struct mn_trainer *t, const struct mn_options *o
   const struct mn_model_config *model = &t->model->config;
   const struct mn_schedule *s = &t->schedule;
   const struct mn_dataset *rows = t->dataset;
-  char layers[MN_SHOWN_MODEL], warmup[48] = "", epochs[MN_SHOWN];
+  char layers[MN_MODEL_WORDS], warmup[48] = "", epochs[MN_SHOWN];
   const int64_t each = t->batch * t->optimizer->config.accumulate;
   if (s->warmup > 0) snprintf(warmup, sizeof warmup, " after %ld steps of warm-up", (long)s->warmup);
-  mn_announce(options, "model: %s of %ld %s; %ld parameters", mn_show_model(layers, model),
+  mn_announce(options, "model: %s of %ld %s; %ld parameters", mn_model_words(layers, model),
               (long)rows->outputs, rows->classes ? "classes" : "targets", (long)mn_model_size(model));
   mn_announce(options, "training: %s, rate %g, %s%s; %ld steps of %ld rows, %s epochs of %ld",
               mn_optimizer_name(t->optimizer->config.rule.kind), s->rate, mn_schedule_name(s->kind), warmup,

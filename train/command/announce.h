@@ -41,10 +41,6 @@ const char *mn_show_number(char out[MN_SHOWN], double value, int digits);
 /* A rate per second with three digits and a prefix: mn_show_rate(out, 4.17e14, "FLOP/s") is "417 TFLOP/s". */
 const char *mn_show_rate(char out[MN_SHOWN], double rate, const char *unit);
 
-/* A model's layers and their sizes. Returns out. */
-enum { MN_SHOWN_MODEL = 1024 };
-const char *mn_show_model(char out[MN_SHOWN_MODEL], const struct mn_model_config *config);
-
 /* h:mm:ss, rounded to the second; "?" if negative or not finite. */
 const char *mn_show_time(char out[MN_SHOWN], double seconds);
 

@@ -53,7 +53,7 @@ mn_status mn_needs_show(FILE *out, const struct mn_session *s, const struct mn_t
   const struct mn_options *o = &s->options;
   const struct mn_model_config *config = &s->model->config;
   const double samples = (double)t->batch * (double)o->accumulate, steps = (double)t->schedule.horizon;
-  char model[MN_SHOWN_MODEL];
+  char model[MN_MODEL_WORDS];
   struct disk disk;
   size_t available;
   struct mn_json writer, *json = &writer;
@@ -61,7 +61,7 @@ mn_status mn_needs_show(FILE *out, const struct mn_session *s, const struct mn_t
   if (o->checkpoint) MN_TRY(ask(&disk, s));
   mn_json_begin(json, out, !o->json);
   mn_json_open(json, NULL);
-  mn_json_string(json, "model", mn_show_model(model, config));
+  mn_json_string(json, "model", mn_model_words(model, config));
   mn_json_integer(json, "parameters", mn_model_size(config));
   mn_json_integer(json, "tensors", s->model->count);
   mn_json_integer(json, "steps", t->schedule.horizon);

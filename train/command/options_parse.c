@@ -1,6 +1,7 @@
 /* Reading a command line: getopt_long takes it apart by the table of options, every message is ours, --help
  * is printed from the same table; then come the checks of what each command needs and of which options go
- * together. The options of a checkpoint's /config are read and listed here too. */
+ * together. Here too: the model and the optimizer that the options name, and the options of a checkpoint's
+ * /config. */
 #include <getopt.h>
 #include <string.h>
 
@@ -358,6 +359,34 @@ mn_status mn_options_parse(struct mn_options *out, int argc, char **argv, int *d
   if (!mn_options_given(out, "schedule")) out->schedule = schedule.kind;
   if (!out->resume) return mn_options_check(out);
   return check_rules(out, 1);
+}
+
+/* What the options name. */
+
+void mn_options_model(const struct mn_options *o, struct mn_model_config *out) {
+  *out = (struct mn_model_config){.inputs = o->in,
+                                  .depth = o->hidden.count,
+                                  .groups = o->groups,
+                                  .head = o->head > 0 ? o->head : 0,
+                                  .eps = o->eps,
+                                  .slope = o->slope,
+                                  .plan = (enum mn_plan)o->plan};
+  memcpy(out->hidden, o->hidden.items, sizeof out->hidden);
+  if (o->loss >= 0) out->loss = (enum mn_loss)o->loss;
+}
+
+void mn_options_optimizer(const struct mn_options *o, struct mn_optimizer_config *out) {
+  *out = (struct mn_optimizer_config){.rule = {.kind = (enum mn_rule_kind)o->optimizer},
+                                      .clip = o->clip,
+                                      .accumulate = (int)o->accumulate,
+                                      .rows = o->batch};
+  for (const struct mn_rule_member *m = mn_rule_members; m < mn_rule_members + MN_RULE_MEMBERS; m++) {
+    const void *field = (const char *)o + mn_option_rows[mn_option_find(m->name)].offset;
+    if (m->rules >> out->rule.kind & 1)
+      mn_rule_set(&out->rule, m, m->flag ? *(const int *)field : *(const double *)field);
+  }
+  /* A resumed run may drop the momentum, and Nesterov with it. */
+  if (out->rule.momentum == 0) out->rule.nesterov = 0;
 }
 
 /* /config. */

@@ -216,29 +216,3 @@ void mn_option_describe(char *out, size_t size, int index, enum mn_command comma
     break;
   }
 }
-
-void mn_options_model(const struct mn_options *o, struct mn_model_config *out) {
-  *out = (struct mn_model_config){.inputs = o->in,
-                                  .depth = o->hidden.count,
-                                  .groups = o->groups,
-                                  .head = o->head > 0 ? o->head : 0,
-                                  .eps = o->eps,
-                                  .slope = o->slope,
-                                  .plan = (enum mn_plan)o->plan};
-  memcpy(out->hidden, o->hidden.items, sizeof out->hidden);
-  if (o->loss >= 0) out->loss = (enum mn_loss)o->loss;
-}
-
-void mn_options_optimizer(const struct mn_options *o, struct mn_optimizer_config *out) {
-  *out = (struct mn_optimizer_config){.rule = {.kind = (enum mn_rule_kind)o->optimizer},
-                                      .clip = o->clip,
-                                      .accumulate = (int)o->accumulate,
-                                      .rows = o->batch};
-  for (const struct mn_rule_member *m = mn_rule_members; m < mn_rule_members + MN_RULE_MEMBERS; m++) {
-    const void *field = (const char *)o + mn_option_rows[mn_option_find(m->name)].offset;
-    if (m->rules >> out->rule.kind & 1)
-      mn_rule_set(&out->rule, m, m->flag ? *(const int *)field : *(const double *)field);
-  }
-  /* A resumed run may drop the momentum, and Nesterov with it. */
-  if (out->rule.momentum == 0) out->rule.nesterov = 0;
-}
