@@ -406,7 +406,7 @@ mn_status mn_hdf5_check(struct mn_hdf5_file *file, const struct mn_hdf5_object *
 /* ---- everything ---- */
 
 /* Limits of a walk, since hard links can make groups contain themselves. */
-enum { DEEPEST = 16, MOST_OBJECTS = 100000, NAME_SIZE = 1024 };
+enum { MOST_OBJECTS = 100000, NAME_SIZE = 1024 };
 
 struct walk {
   struct mn_hdf5_file *file;
@@ -418,10 +418,9 @@ struct walk {
 static mn_status visit(struct walk *walk, const struct mn_hdf5_object *object) {
   struct mn_hdf5_file *file = walk->file;
   hsize_t count;
-  /* The child that tried the file out has not read the members of deeper groups. */
-  if (++walk->objects > MOST_OBJECTS || (object->kind == MN_HDF5_GROUP && walk->depth == DEEPEST))
+  if (++walk->objects > MOST_OBJECTS || (object->kind == MN_HDF5_GROUP && walk->depth == MN_HDF5_DEEPEST))
     return mn_fail(MN_BAD_DATA, "%s: more than %d objects, or groups nested more than %d deep or in a circle",
-                   file->path, MOST_OBJECTS, DEEPEST - 1);
+                   file->path, MOST_OBJECTS, MN_HDF5_DEEPEST - 1);
   MN_TRY(walk->visit(walk->data, file, object));
   if (object->kind != MN_HDF5_GROUP) return MN_OK;
   MN_TRY(mn_hdf5_count(file, object, &count));

@@ -184,6 +184,9 @@ mn_status mn_hdf5_attributes(struct mn_hdf5_file *file, const struct mn_hdf5_obj
 
 /* ---- everything ---- */
 
+/* The members of deeper groups are read neither by the child that tries out a file nor by a walk. */
+enum { MN_HDF5_DEEPEST = 16 };
+
 /* Calls `visit` for every object, a group before its members, in order of name; object->name is the path from
  * the root. Stops at the first error. MN_BAD_DATA: damaged, or groups nested too deeply. */
 typedef mn_status mn_hdf5_visit(void *data, struct mn_hdf5_file *file, const struct mn_hdf5_object *object);

@@ -14,7 +14,7 @@
 
 /* ---- trying a file out ---- */
 
-enum { DEEPEST = 16, NAME_SIZE = 1024, SECONDS = 5 };
+enum { NAME_SIZE = 1024, SECONDS = 5 };
 
 static const double most_seconds = 2;
 
@@ -22,7 +22,7 @@ static const double most_seconds = 2;
 static void try_out(struct mn_hdf5_file *file, const struct mn_hdf5_object *object, int depth, double until) {
   hsize_t count = 0;
   mn_hdf5_attributes(file, object, H5_INDEX_NAME, 1, NULL, NULL);
-  if (object->kind == MN_HDF5_GROUP && depth < DEEPEST) mn_hdf5_count(file, object, &count);
+  if (object->kind == MN_HDF5_GROUP && depth < MN_HDF5_DEEPEST) mn_hdf5_count(file, object, &count);
   for (hsize_t i = 0; i < count && mn_seconds() < until; i++) {
     char name[NAME_SIZE];
     struct mn_hdf5_object member;

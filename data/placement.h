@@ -82,8 +82,7 @@ mn_status mn_placement_open(struct mn_placement *placement, struct mn_device *de
 
 /* Allocates `count` rows in the placement's form: in the device's memory if `place` is that, else in pinned
  * memory of the host. After MN_NO_MEMORY *rows may hold a part: release it. mn_placement_release sets *rows
- * to NULLs, which it also takes. It releases placement->rows too, which are NULLs after mn_placement_open
- * failed. */
+ * to NULLs, and takes NULLs. It is for placement->rows too, which are NULLs if mn_placement_open failed. */
 mn_status mn_placement_allocate(const struct mn_placement *placement, enum mn_place place,
                                 struct mn_rows *rows, int64_t count);
 void mn_placement_release(const struct mn_placement *placement, enum mn_place place, struct mn_rows *rows,

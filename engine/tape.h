@@ -5,9 +5,9 @@
  * the gradient sink of what it reads. A sink is an epilogue; the consumer's backward passes it to the GEMM
  * that computes that gradient. So a block whose output feeds one GEMM receives dz instead of dy, and a
  * parameter in training receives its update. The gradient of a tensor with several consumers is stored by the
- * first of them and added to by the others; its sink is then applied once, to the sum (a sink that adds is
- * given to all of them instead): by its producer's backward, or, for a parameter that several nodes share
- * (tied weights), at the end of the tape's backward.
+ * first of them and added to by the others; its sink is then applied once, to the sum: by its producer's
+ * backward or, for a parameter that several nodes share (tied weights), at the end of the tape's backward. A
+ * sink that adds is given to all consumers instead.
  * The tape knows no layer, and nothing is allocated after mn_tape_finish. */
 #ifndef MN_ENGINE_TAPE_H
 #define MN_ENGINE_TAPE_H

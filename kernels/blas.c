@@ -36,12 +36,8 @@ static mn_status multiply(void) {
   return MN_OK;
 }
 
-static mn_status take(int threads) {
-  size_t stack;
-  MN_TRY(stack_size(&stack));
-  const size_t bytes = WORK + (size_t)(threads - 1) * stack + (size_t)buffers_to_come(threads) * BUFFER;
+static mn_status try_memory(size_t bytes, int threads) {
   void *held = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-  int started = 0;
   if (held == MAP_FAILED)
     return mn_fail(
         MN_NO_MEMORY,
@@ -50,8 +46,18 @@ static mn_status take(int threads) {
         bytes >> 20, threads, threads > 1 ? "s" : "",
         threads > 1 ? " or fewer threads (OMP_NUM_THREADS=1)" : "");
   munmap(held, bytes);
+  return MN_OK;
+}
+
+static mn_status take(int threads) {
+  const size_t bytes = WORK + (size_t)buffers_to_come(threads) * BUFFER;
+  size_t stack;
+  int started = 0;
+  MN_TRY(stack_size(&stack));
+  MN_TRY(try_memory(bytes + (size_t)(threads - 1) * stack, threads));
 #pragma omp parallel reduction(+ : started)
   started++;
+  MN_TRY(try_memory(bytes, threads)); /* stacks are larger than that if OMP_STACKSIZE says so */
   return started > 0 ? multiply() : MN_OK;
 }
 

@@ -1,7 +1,7 @@
 /* OpenBLAS's memory. A product packs its operands into buffers, which OpenBLAS maps once and keeps for the
  * life of the process: one for each of its threads, most of them before main, and one for the caller. If a
  * mapping fails, OpenBLAS retries for ever, so memory for all of them is tried here first, with each thread's
- * stack. */
+ * stack, and again once the threads have started. */
 #ifndef MN_KERNELS_BLAS_H
 #define MN_KERNELS_BLAS_H
 

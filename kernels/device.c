@@ -22,7 +22,7 @@ static const struct mn_kernels fp32 = {MN_KERNELS(FP32, CPU, AS, NONE)},
 MN_WORDS(precision, enum mn_precision, MN_PRECISIONS, [MN_FP64] = "fp64", [MN_FP32] = "fp32",
          [MN_TF32] = "tf32", [MN_BF16] = "bf16", [MN_FP16] = "fp16", [MN_FP16X3] = "fp16x3");
 
-/* By precision. The tolerance is eight roundings of a product's inputs, if these are rounded. */
+/* By precision. If a product's inputs are rounded, the tolerance is eight such roundings, in bf16 four. */
 static const struct {
   size_t real;
   enum mn_plane_kind planes;

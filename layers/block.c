@@ -165,9 +165,9 @@ static mn_status take_planes(struct mn_tape *tape, struct saved *saved, const st
 }
 
 /* Chooses the memory of dz, once the buffers are allocated. Planes, if a GEMM reads them, have memory of
- * their own. A real dz overwrites dy, or, if a loss is fused and dy is never stored, the product; a dz with
- * scaled planes has it too, for steps that measure. Without a GEMM dz is the input's gradient: if the sink
- * stores, dz is written where it stores. */
+ * their own. A real dz overwrites dy or, if a loss is fused, the product. A dz with scaled planes has that
+ * memory too, for steps that measure. Without a GEMM dz is the input's gradient: if the sink stores, dz is
+ * written where it stores. */
 static mn_status bind(struct mn_tape *tape, struct mn_node *node) {
   struct saved *saved = node->saved;
   struct mn_block *b = &saved->block;

@@ -449,7 +449,17 @@ static void test_verify_odd(void **state) {
   assert_true(H5Fclose(file) >= 0);
   mn_hdf5_unlock();
   assert_int_equal(run(VERIFY, path, NULL, 1), MN_BAD_DATA);
-  assert_says("in a circle");
+  assert_says("nested more than 15 deep or in a circle");
+  for (int deep = 15; deep <= 16; deep++) {
+    mn_hdf5_lock();
+    file = H5Fcreate(path, H5F_ACC_TRUNC, H5P_DEFAULT, H5P_DEFAULT);
+    char name[64] = "";
+    for (int i = 0; i < deep; i++)
+      H5Gclose(H5Gcreate2(file, strcat(name, "/g"), H5P_DEFAULT, H5P_DEFAULT, H5P_DEFAULT));
+    assert_true(H5Fclose(file) >= 0);
+    mn_hdf5_unlock();
+    assert_int_equal(run(VERIFY, path, NULL, 1), deep == 15 ? MN_OK : MN_BAD_DATA);
+  }
 }
 
 /* ---- diff ---- */

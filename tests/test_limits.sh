@@ -51,6 +51,9 @@ for limit in 555000 523750; do
   [ $code = 71 ] || complain "stacks of 64 MiB, ulimit -v $limit: exit code $code"
 done
 ulimit -S -s "$stack"
+code=0
+OMP_STACKSIZE=256M under -v 680000 2 "${train[@]}" --quiet || code=$?
+[ $code = 71 ] || complain "OMP_STACKSIZE=256M, ulimit -v 680000: exit code $code"
 passed=$((passed + 1))
 
 # A thread that waits spins for a moment only, unless the user says how it waits; the process keeps its name, which pkill goes by.

@@ -34,11 +34,9 @@ static mn_status multiply_columns(struct mn_device *device, const struct mn_hopp
 
 mn_status mn_hopper_store_and_apply(struct mn_device *device, const struct mn_hopper_product *p,
                                     const struct mn_epilogue *epilogue) {
-  MN_REQUIRE(epilogue->into && !mn_is_sum(epilogue->kind) && mn_aligned(16, epilogue->into));
   const struct mn_epilogue store = {MN_STORE, epilogue->into};
-  mn_hopper_launcher *const launch = mn_hopper_plan(device, p, &store);
-  MN_REQUIRE(launch);
-  MN_TRY(launch(device, p, &store));
+  MN_REQUIRE(epilogue->into && !mn_is_sum(epilogue->kind) && mn_hopper_plan(device, p, &store));
+  MN_TRY(mn_hopper_store(device, p, &store));
   return mn_cuda_epilogue<float>::run(device, epilogue->into, p->rows, p->cols, epilogue);
 }
 
@@ -54,7 +52,7 @@ static mn_status multiply_and_send(struct mn_device *device, const struct mn_hop
     MN_TRY(multiply_columns(device, p, e->into, owner * e->share, at_once * e->share));
     if (k > last) break;
     MN_TRY(mn_cuda_beside(device, MN_BRANCH_SHARDS, [&] {
-      for (int i = 0; i < at_once; i++) { /* neighbours begin with different receivers */
+      for (int i = 0; i < at_once; i++) { /* the ranks' i-th receivers all differ */
         const int q = owner + (t->rank + i) % at_once;
         if (q != t->rank) MN_TRY(mn_peer_send(device, t, e->staging, e->into, p->rows, p->cols, q));
       }

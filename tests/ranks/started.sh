@@ -1,15 +1,8 @@
 # shellcheck shell=bash disable=SC2034
 # What the scripts of ranks share, which source it: DEVICE, RANKS, how mpirun starts ranks here, and a folder that goes at the end.
-# DEVICE is cuda if the build finds two GPUs or more, else cpu; RANKS is "2 4", or 2 if there are fewer than four. DEVICE=cuda on one GPU: all
+# Where the build finds two GPUs or more, DEVICE is cuda, else cpu; on two or three GPUs RANKS is 2, else "2 4". DEVICE=cuda on one GPU: all
 # ranks are on it, each as if it were a host of its own. Skipped if there is no mpirun.
 build=${BUILD:-build}
-gpus=0
-if "${MINNOW:-$build/minnow}" train --device cuda --synthetic 64 --in 8 --hidden 8 --groups 2 --steps 1 --quiet >/dev/null 2>&1; then
-  gpus=$(nvidia-smi --list-gpus | wc -l)
-fi
-few=$((gpus == 2 || gpus == 3))
-device=${DEVICE:-$( ((gpus < 2)) && echo cpu || echo cuda)}
-read -ra ranks <<<"${RANKS:-2$( ((few)) || echo " 4")}"
 if ! command -v mpirun >/dev/null || ! command -v pkill >/dev/null; then
   echo "skipped: there is no mpirun, or no pkill; openmpi-bin and procps have them"
   exit 0
@@ -29,6 +22,14 @@ fail() {
   echo "$*" >&2
   exit 1
 }
+# A machine, or a build, without GPUs is told by 69.
+code=0 gpus=0 device=${DEVICE:-cpu} counts="2 4"
+"${MINNOW:-$build/minnow}" train --device cuda --synthetic 64 --in 8 --hidden 8 --groups 2 --steps 1 --quiet >"$folder/found" 2>&1 || code=$?
+[ "$code" = 0 ] || [ "$code" = 69 ] || fail "$(cat "$folder/found")"
+[ "$code" = 69 ] || gpus=$(nvidia-smi --list-gpus | wc -l)
+[ "$gpus" -lt 2 ] || device=${DEVICE:-cuda}
+[ "$gpus" != 2 ] && [ "$gpus" != 3 ] || counts=2
+read -ra ranks <<<"${RANKS:-$counts}"
 # NCCL takes one GPU for two where their hosts have two names, and goes through sockets.
 as_host=()
 if [ "$device" = cuda ] && [ "$gpus" -lt "${ranks[-1]}" ]; then
