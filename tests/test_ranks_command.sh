@@ -199,6 +199,6 @@ kill "${busy[@]}"
 trap 'rm -rf "$folder"' EXIT
 strike TERM 1 75 "stopped by Terminated" 2
 strike TERM all 75 "stopped by Terminated" "$last"
-command_ends 70 "has waited for others for 2 s in the ranks' start" -n 1 "${as_host[@]}" "$minnow" train "${options[@]}" --rank-timeout 2 : \
+command_ends 70 "has waited for others for 2 s in the ranks' start" -n 1 "${as_host[@]}" "$minnow" train "${options[@]}" --checkpoint alone.h5 --rank-timeout 2 : \
   -n 1 sh -c 'exec sleep 100'
 echo "$passed passed, 0 failed"

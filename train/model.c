@@ -33,10 +33,8 @@ const char *mn_model_words(char out[MN_MODEL_WORDS], const struct mn_model_confi
   return out;
 }
 
-int mn_model_constant(const struct mn_model_config *c) {
-  for (int i = 0; i < c->depth; i++)
-    if (c->hidden[i] == c->groups) return i;
-  return -1;
+int mn_model_constant(const struct mn_model_config *c, int block) {
+  return c->hidden[block] == c->groups;
 }
 
 /* The list of layers that a configuration means; returns how many. */

@@ -24,7 +24,7 @@ const struct mn_rule_member mn_rule_members[MN_RULE_MEMBERS] = {
     MEMBER(eps, ADAMW, "adam-eps", .initial = 1e-8, .positive = 1),
 };
 
-double mn_rule_get(const struct mn_rule *rule, const struct mn_rule_member *member) {
+static double get(const struct mn_rule *rule, const struct mn_rule_member *member) {
   const void *at = (const char *)rule + member->offset;
   return member->flag ? *(const int *)at : *(const double *)at;
 }
@@ -45,7 +45,7 @@ struct mn_optimizer_config mn_optimizer_defaults(enum mn_rule_kind rule) {
 }
 
 static mn_status check_member(const struct mn_rule *rule, const struct mn_rule_member *m) {
-  const double value = mn_rule_get(rule, m);
+  const double value = get(rule, m);
   if (!(m->rules >> rule->kind & 1))
     return value == 0 ? MN_OK
                       : mn_fail(MN_USAGE, "%s has no %s; leave it 0", mn_optimizer_name(rule->kind), m->name);

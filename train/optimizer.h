@@ -27,8 +27,7 @@ struct mn_rule_member {
 };
 enum { MN_RULE_MEMBERS = 6 };
 extern const struct mn_rule_member mn_rule_members[MN_RULE_MEMBERS];
-/* Reads and writes a member of a rule; a flag is 0 or 1. */
-double mn_rule_get(const struct mn_rule *rule, const struct mn_rule_member *member);
+/* Sets a member of a rule; a flag is 0 or 1. */
 void mn_rule_set(struct mn_rule *rule, const struct mn_rule_member *member, double value);
 
 /* A config with the defaults of `minnow train`: AdamW with beta1 0.9, beta2 0.98, eps 1e-8, SGD with momentum

@@ -2,6 +2,7 @@
 """What ranks do when one fails, under each launcher that is here: exit code, seconds and minnow's line, as rows of a table.
 
   tests/slurm.sh python3 tests/ranks/launchers.py       Open MPI's mpirun, MPICH's hydra, srun by PMIx and by PMI2
+  python3 tests/ranks/launchers.py --device cuda --ranks 4              on four GPUs
   AS_HOST=1 python3 tests/ranks/launchers.py --device cuda        on one GPU, as if each rank were a host of its own
 
 Once the run has saved: a rank is killed, stopped, frozen for less than the timeout (then asked to end), or asked to end. From the start: a

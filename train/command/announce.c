@@ -157,13 +157,13 @@ void mn_announce_device(const struct mn_device *device, const struct mn_options 
 void mn_announce_model(const struct mn_model *model, const struct mn_options *options) {
   const struct mn_device *device = model->device;
   mn_announce_device(model->device, options);
-  const int constant = mn_model_constant(&model->config);
-  if (constant >= 0)
-    mn_announce(
-        options,
-        "note: block %d has one channel a group, which normalising makes 0: its output does not depend "
-        "on its input; fewer --groups would do",
-        constant);
+  for (int i = 0; i < model->config.depth; i++)
+    if (mn_model_constant(&model->config, i))
+      mn_announce(
+          options,
+          "note: block %d has one channel a group, which normalising makes 0: its output does not depend "
+          "on its input; fewer --groups would do",
+          i);
   for (int i = 0; i < model->count && device->planes == 2; i++) {
     const struct mn_operand *w = &model->parameters[i]->value;
     if (model->parameters[i]->rank == 2 && !w->planes[0])

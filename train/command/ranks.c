@@ -5,6 +5,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "data/fingerprint.h"
 #include "engine/ranks/ranks.h"
@@ -37,7 +38,9 @@ mn_status mn_ranks_meet(struct mn_session *s) {
   long p, d;
   if (!read_grid(o->ranks, &p, &d) || p * d > 1) MN_TRY(check_launcher());
   const int alone = mn_ranks_started() == 1 || (read_grid(o->ranks, &p, &d) && p * d == 1);
-  MN_TRY(mn_watchdog_open(!alone, (double)o->rank_timeout, o->checkpoint));
+  /* A new run is refused where its file exists: that is another run's. */
+  const int own = o->checkpoint && (o->resume || access(o->checkpoint, F_OK) != 0);
+  MN_TRY(mn_watchdog_open(!alone, (double)o->rank_timeout, own ? o->checkpoint : NULL));
   if (alone) return MN_OK;
   MN_TRY(mn_ranks_open(&s->ranks));
   mn_watchdog_rank(s->ranks->all.rank);
