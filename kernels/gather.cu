@@ -12,7 +12,8 @@ enum { PIECE = 8, NEAR_THREADS = 256, FAR_THREADS = 512 };
 struct part {
   char *to;
   const char *from;
-  int64_t words, pieces, apart;
+  unsigned words, pieces;
+  int64_t apart;
   int word; /* bytes: the most, up to 16, that divide rows and addresses */
 };
 
@@ -30,36 +31,37 @@ static struct part part_of(const struct mn_gather *gather, int which, const mn_p
   MN_REQUIRE((g->bytes | apart) % (planes.high ? sizeof(float) : 2) == 0);
   while ((g->bytes | apart) % p.word || !mn_aligned(p.word, g->to, g->from)) p.word /= 2;
   if (planes.high && (p.word < 16 || !mn_aligned(8, planes.high, planes.low))) p.word = sizeof(float);
-  p.words = (int64_t)(g->bytes / p.word);
+  p.words = (unsigned)(g->bytes / p.word);
   p.apart = (int64_t)(apart / p.word);
   p.pieces = (p.words + 32 * PIECE - 1) / (32 * PIECE);
   return p;
 }
 
 template <typename Word>
-static __device__ __forceinline__ void copy_piece(const part &p, int64_t to_row, int64_t from_row,
-                                                  int64_t first) {
-  const Word *from = reinterpret_cast<const Word *>(p.from) + from_row * p.apart;
-  Word *to = reinterpret_cast<Word *>(p.to) + to_row * p.words;
+static __device__ __forceinline__ void copy_piece(const part &p, unsigned to_row, int64_t from_row,
+                                                  unsigned first) {
+  const Word *from = reinterpret_cast<const Word *>(p.from) + from_row * p.apart + first;
+  Word *to = reinterpret_cast<Word *>(p.to) + (int64_t)to_row * p.words + first;
+  const unsigned left = p.words - first;
   Word values[PIECE];
 #pragma unroll
   for (int i = 0; i < PIECE; i++)
-    if (first + 32 * i < p.words) values[i] = from[first + 32 * i];
+    if (first < p.words && 32 * i < left) values[i] = from[32 * i];
 #pragma unroll
   for (int i = 0; i < PIECE; i++)
-    if (first + 32 * i < p.words) to[first + 32 * i] = values[i];
+    if (first < p.words && 32 * i < left) to[32 * i] = values[i];
 }
 
 /* The same of floats that become planes, W to a word. */
 template <enum mn_plane_kind Kind, int W>
-static __device__ __forceinline__ void round_piece(const part &p, const rounding &r, int64_t to_row,
-                                                   int64_t from_row, int64_t first) {
-  const float factor = r.planes.scale[to_row / r.batch].factor;
+static __device__ __forceinline__ void round_piece(const part &p, const rounding &r, unsigned to_row,
+                                                   int64_t from_row, unsigned first) {
+  const float factor = r.planes.scale[to_row / (unsigned)r.batch].factor;
   const float *from = reinterpret_cast<const float *>(p.from) + (from_row * p.apart + first) * W;
   mn_planes planes = mn_planes_as<Kind>(r.planes);
-  planes.high += (to_row * p.words + first) * W;
-  if (Kind == MN_PLANES_FP16X2) planes.low += (to_row * p.words + first) * W;
-  const int left = (int)min(p.words - first, (int64_t)(32 * PIECE));
+  planes.high += ((int64_t)to_row * p.words + first) * W;
+  if (Kind == MN_PLANES_FP16X2) planes.low += ((int64_t)to_row * p.words + first) * W;
+  const int left = first < p.words ? (int)min(p.words - first, 32u * PIECE) : 0;
   float values[PIECE][W];
 #pragma unroll
   for (int i = 0; i < PIECE; i++)
@@ -72,13 +74,14 @@ static __device__ __forceinline__ void round_piece(const part &p, const rounding
 /* Kind: of x's planes; MN_NO_PLANES: x is copied. */
 template <enum mn_plane_kind Kind>
 static __global__ void __launch_bounds__(FAR_THREADS)
-    gather_kernel(const int64_t *rows, int64_t count, part x, part y, rounding r) {
-  const int64_t warps = (int64_t)gridDim.x * (blockDim.x / 32), of_x = count * x.pieces;
-  int64_t piece = (int64_t)blockIdx.x * (blockDim.x / 32) + threadIdx.x / 32;
+    gather_kernel(const int64_t *rows, unsigned count, const __grid_constant__ part x,
+                  const __grid_constant__ part y, const __grid_constant__ rounding r) {
+  const unsigned warps = gridDim.x * (blockDim.x / 32), of_x = count * x.pieces;
+  unsigned piece = blockIdx.x * (blockDim.x / 32) + threadIdx.x / 32;
   for (; piece < of_x + count * y.pieces; piece += warps) {
     const part &p = piece < of_x ? x : y;
-    const int64_t number = piece < of_x ? piece : piece - of_x, row = number / p.pieces;
-    const int64_t first = number % p.pieces * (32 * PIECE) + threadIdx.x % 32;
+    const unsigned number = piece < of_x ? piece : piece - of_x, row = number / p.pieces;
+    const unsigned first = (number - row * p.pieces) * (32 * PIECE) + threadIdx.x % 32;
     const int64_t from_row = rows ? rows[row] : row;
     if (Kind != MN_NO_PLANES && piece < of_x) {
       if (x.word == 16)
@@ -116,10 +119,11 @@ mn_status mn_gather_cuda(struct mn_device *device, const struct mn_gather *g) {
   const auto kernel = r.planes.kind == MN_NO_PLANES     ? gather_kernel<MN_NO_PLANES>
                       : r.planes.kind == MN_PLANES_FP16 ? gather_kernel<MN_PLANES_FP16>
                                                         : gather_kernel<MN_PLANES_FP16X2>;
+  const int64_t pieces = g->count * (x.pieces + (int64_t)y.pieces);
+  MN_REQUIRE(pieces <= INT32_MAX); /* the kernel counts in 32 bits */
   cudaLaunchAttribute pair = {};
   cudaLaunchConfig_t config = {};
-  config.gridDim =
-      g->far ? MN_GATHER_MULTIPROCESSORS : mn_cuda_grid(g->count * (x.pieces + y.pieces), NEAR_THREADS / 32);
+  config.gridDim = g->far ? MN_GATHER_MULTIPROCESSORS : mn_cuda_grid(pieces, NEAR_THREADS / 32);
   config.blockDim = g->far ? FAR_THREADS : NEAR_THREADS;
   config.stream = device->cuda->stream;
   if (g->far && device->cuda->encode) { /* Hopper */
@@ -130,6 +134,6 @@ mn_status mn_gather_cuda(struct mn_device *device, const struct mn_gather *g) {
     config.numAttrs = 1;
     config.dynamicSmemBytes = SHARED;
   }
-  MN_CUDA_TRY(cudaLaunchKernelEx(&config, kernel, g->rows, g->count, x, y, r));
+  MN_CUDA_TRY(cudaLaunchKernelEx(&config, kernel, g->rows, (unsigned)g->count, x, y, r));
   return MN_OK;
 }
