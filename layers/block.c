@@ -159,7 +159,6 @@ static mn_status take_planes(struct mn_tape *tape, struct saved *saved, const st
   saved->dz.scale = &weight->scales[1];
   if (weight->uses > 1) MN_TRY(mn_tape_scale(tape, &saved->dz.scale));
   if (!tape->ranks) return MN_OK;
-  MN_REQUIRE(tape->ranks->scale_count < MN_TAPE_SCALES);
   tape->ranks->scales[tape->ranks->scale_count++] = saved->dz.scale;
   return MN_OK;
 }

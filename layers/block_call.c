@@ -370,11 +370,8 @@ size_t mn_block_plane_bytes(const struct mn_device *device, const struct mn_bloc
 }
 
 size_t mn_block_workspace(const struct mn_device *device, const struct mn_block_call *call) {
-  if (call->size != sizeof *call) return 0;
-  struct mn_block_call counted = *call;
   struct work work;
-  counted.workspace = NULL;
-  return lay_out(&work, device, &counted);
+  return call->size == sizeof *call ? lay_out(&work, device, call) : 0;
 }
 
 mn_status mn_block_forward(struct mn_device *device, const struct mn_block_call *call) {

@@ -47,6 +47,10 @@ if [ "$device" = cuda ] && [ ${#as_host[@]} = 0 ]; then
     done
   done
 fi
+# As many blocks as a model may have, and a head: ranks agree on the scales of all.
+blocks=$(printf ',8%.0s' {1..64})
+command_ends 0 "" -n 2 "${as_host[@]}" "$minnow" train --device "$device" --data "$rows" --hidden "${blocks#,}" --groups 2 --steps 2 \
+  --precision fp16 --quiet
 # So do two replicas, of weights that the library multiplies, and of those that are summed in pieces; by NCCL more would add up in an
 # order of its own.
 if [ "$device" = cuda ] && [ ${#as_host[@]} = 0 ]; then

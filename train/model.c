@@ -75,14 +75,6 @@ int mn_model_parameter(const struct mn_model_config *config, int index, struct m
   return 0;
 }
 
-static mn_status check(const struct mn_model_config *c) {
-  if (c->depth < 1 || c->depth > MN_MODEL_DEPTH)
-    return mn_fail(MN_USAGE, "a model of %ld blocks: 1 to %d work", (long)c->depth, MN_MODEL_DEPTH);
-  if (!(c->eps > 0))
-    return mn_fail(MN_USAGE, "a model with eps %g: one above 0, such as 1e-5, works", c->eps);
-  return MN_OK;
-}
-
 mn_status mn_model_check_data(const struct mn_model_config *c, const char *model, struct mn_dataset *d,
                               const char *data, int targets) {
   int classes = c->loss == MN_LOSS_CROSS_ENTROPY;
@@ -162,7 +154,10 @@ static mn_status open_layer(struct mn_model *model, struct mn_layer *layer) {
 mn_status mn_model_open(struct mn_model **out, struct mn_device *device,
                         const struct mn_model_config *config) {
   *out = NULL;
-  MN_TRY(check(config));
+  if (config->depth < 1 || config->depth > MN_MODEL_DEPTH)
+    return mn_fail(MN_USAGE, "a model of %ld blocks: 1 to %d work", (long)config->depth, MN_MODEL_DEPTH);
+  if (!(config->eps > 0))
+    return mn_fail(MN_USAGE, "a model with eps %g: one above 0, such as 1e-5, works", config->eps);
   struct mn_model *model = calloc(1, sizeof *model);
   if (!model) return mn_fail(MN_NO_MEMORY, "no memory for a model");
   model->device = device;

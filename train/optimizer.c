@@ -24,11 +24,6 @@ const struct mn_rule_member mn_rule_members[MN_RULE_MEMBERS] = {
     MEMBER(eps, ADAMW, "adam-eps", .initial = 1e-8, .positive = 1),
 };
 
-static double get(const struct mn_rule *rule, const struct mn_rule_member *member) {
-  const void *at = (const char *)rule + member->offset;
-  return member->flag ? *(const int *)at : *(const double *)at;
-}
-
 void mn_rule_set(struct mn_rule *rule, const struct mn_rule_member *member, double value) {
   void *at = (char *)rule + member->offset;
   if (member->flag)
@@ -45,7 +40,8 @@ struct mn_optimizer_config mn_optimizer_defaults(enum mn_rule_kind rule) {
 }
 
 static mn_status check_member(const struct mn_rule *rule, const struct mn_rule_member *m) {
-  const double value = get(rule, m);
+  const void *at = (const char *)rule + m->offset;
+  const double value = m->flag ? *(const int *)at : *(const double *)at;
   if (!(m->rules >> rule->kind & 1))
     return value == 0 ? MN_OK
                       : mn_fail(MN_USAGE, "%s has no %s; leave it 0", mn_optimizer_name(rule->kind), m->name);
@@ -65,10 +61,6 @@ static mn_status check(const struct mn_optimizer_config *c) {
   return MN_OK;
 }
 
-static const struct mn_ranks *ranks_of(const struct mn_optimizer *o) {
-  return o->model->device->ranks;
-}
-
 /* Whether the tape clips, by products of rows by rows, and no gradient is stored. In 16 bits on a GPU this is
  * faster if these products have no more multiply-adds than the gradients (kernels/NOTES.md, "Clipping"). */
 static int by_grams(const struct mn_model *model, const struct mn_optimizer_config *c) {
@@ -86,7 +78,7 @@ static int by_grams(const struct mn_model *model, const struct mn_optimizer_conf
 static mn_status take_buffers(struct mn_optimizer *o) {
   const struct mn_model *m = o->model;
   struct mn_clipping *c = &o->clipping;
-  const int64_t shards = mn_ranks_shards(ranks_of(o)), rows = c->rows;
+  const int64_t shards = mn_ranks_shards(m->device->ranks), rows = c->rows;
   MN_TRY(mn_tape_open(&o->buffers, m->device, 0));
   MN_TRY(mn_tape_device(o->buffers, (void **)&o->rate, MN_RATES, sizeof(double)));
   if (!(o->config.clip > 0)) return MN_OK;
@@ -169,7 +161,7 @@ mn_status mn_optimizer_reset(struct mn_optimizer *o) {
 static mn_status sum_squares(struct mn_optimizer *o, const struct mn_tensor *t, double *squares) {
   struct mn_device *device = o->model->device;
   const void *own = t->gradient;
-  const int64_t count = ranks_of(o) ? mn_replicas_own(device, t, &own) : mn_tensor_count(t);
+  const int64_t count = device->ranks ? mn_replicas_own(device, t, &own) : mn_tensor_count(t);
   if (count == 0) return device->kernels->zero(device, squares, sizeof *squares);
   const struct mn_reduction sum = {squares, o->clipping.scratch, own, own, count, 1};
   return device->kernels->reduce(device, &sum);
@@ -181,31 +173,21 @@ static mn_status clip(struct mn_optimizer *o) {
   double *squares = c->squares;
   int64_t count = o->model->count;
   for (int i = 0; i < count; i++) MN_TRY(sum_squares(o, o->model->parameters[i], squares + i));
-  if (ranks_of(o)) MN_TRY(mn_ranks_squares(device, c->squares, o->model->count, &squares, &count));
+  if (device->ranks) MN_TRY(mn_ranks_squares(device, c->squares, o->model->count, &squares, &count));
   return device->kernels->clip(device, c->scale, c->norm, squares, count, c->max);
-}
-
-static mn_status update_all(const struct mn_optimizer *o) {
-  struct mn_device *device = o->model->device;
-  for (int i = o->model->count - 1; i >= 0; i--) {
-    const struct mn_tensor *t = o->model->parameters[i];
-    const struct mn_epilogue apply = {.kind = MN_UPDATE, .update = &t->update};
-    MN_TRY(device->kernels->epilogue(device, t->gradient, t->value.rows, t->value.cols, &apply));
-  }
-  return MN_OK;
 }
 
 static mn_status update(void *data) {
   struct mn_optimizer *o = data;
   const struct mn_model *m = o->model;
-  const int replicas = mn_ranks_replicas(ranks_of(o)) > 1;
-  if (replicas && o->config.accumulate > 1) MN_TRY(mn_replicas_sum(m->device, m->parameters, m->count));
+  if (mn_ranks_replicas(m->device->ranks) > 1 && o->config.accumulate > 1)
+    MN_TRY(mn_replicas_sum(m->device, m->parameters, m->count));
   if (o->config.clip > 0) MN_TRY(clip(o));
-  return replicas ? mn_replicas_update(m->device, m->parameters, m->count) : update_all(o);
+  return mn_replicas_update(m->device, m->parameters, m->count);
 }
 
 mn_status mn_optimizer_gather(const struct mn_optimizer *o) {
-  return ranks_of(o) ? mn_replicas_gather(o->model->device, o->model->parameters, o->model->count) : MN_OK;
+  return mn_replicas_gather(o->model->device, o->model->parameters, o->model->count);
 }
 
 mn_status mn_optimizer_step(struct mn_optimizer *o, struct mn_tape *tape) {

@@ -49,11 +49,6 @@ void mn_ranks_close(struct mn_ranks *ranks) {
   free(ranks);
 }
 
-void mn_ranks_leave(struct mn_ranks *ranks, mn_status status) {
-  fprintf(stderr, "minnow: rank %d: %s\n", ranks->all.rank, mn_message());
-  mn_mpi_abort((int)status);
-}
-
 mn_status mn_ranks_allgather(struct mn_ranks *ranks, void *all, const void *mine, size_t bytes) {
   return ranks ? mn_mpi_allgather(0, all, mine, bytes) : MN_OK;
 }
@@ -114,11 +109,11 @@ mn_status mn_ranks_gather(struct mn_ranks *ranks, void *whole, const void *piece
   if (!ranks || ranks->all.rank >= ranks->shards.size) return MN_OK;
   int64_t first;
   size_t bytes = (size_t)mn_share(outputs, ranks->all.rank, ranks->shards.size, &first) * each;
-  if (ranks->all.rank > 0) return mn_mpi_send(piece, bytes, 0);
+  if (ranks->all.rank > 0) return mn_mpi_move((void *)piece, bytes, 0, 1);
   memcpy(whole, piece, bytes);
   for (int q = 1; q < ranks->shards.size; q++) {
     bytes = (size_t)mn_share(outputs, q, ranks->shards.size, &first) * each;
-    MN_TRY(mn_mpi_receive((char *)whole + (size_t)first * each, bytes, q));
+    MN_TRY(mn_mpi_move((char *)whole + (size_t)first * each, bytes, q, 0));
   }
   return MN_OK;
 }

@@ -21,9 +21,6 @@ void mn_ranks_close(struct mn_ranks *ranks); /* NULL is fine; after the devices 
  * a multiple of the shards. NULL is fine. */
 mn_status mn_ranks_set_grid(struct mn_ranks *ranks, int shards);
 
-/* Ends all ranks, with a line of this one's message; the status is the exit code. */
-void mn_ranks_leave(struct mn_ranks *ranks, mn_status status) __attribute__((noreturn));
-
 /* The calls below are made by every rank; with ranks NULL they return at once. MN_LIBRARY.
  *
  * agree: MN_OK if every rank's status is; else the status of the lowest rank that failed and has a
@@ -92,8 +89,6 @@ mn_status mn_replicas_gather(struct mn_device *device, struct mn_tensor *const *
  *
  * The work of a tape among ranks, beside its operations: hooks on its runs (engine/tape.h). */
 
-enum { MN_TAPE_SCALES = 64 };
-
 struct mn_tape_ranks {
   int divided; /* the rows of a batch are, among replicas, whose results are summed; set by who records */
   /* Among shards: the matrix that a step gathers with the agreement on the flag; whole is NULL if there is
@@ -105,7 +100,7 @@ struct mn_tape_ranks {
   } gathered;
   /* The scales of the backward's planes: all ranks agree on them at its end, and the next step chooses its
    * factors by them. The operations' bind adds them. */
-  struct mn_scale *scales[MN_TAPE_SCALES];
+  struct mn_scale **scales;
   int scale_count;
   int reserved_sms; /* the device's before the backward, which spares more for its exchanges */
   /* The replicas' gradients of vectors, and of weights without shares, are added up in one exchange. */

@@ -1,24 +1,20 @@
 /* The exchanges of a tape's run. */
 #include "engine/ranks/ranks.h"
 
-static int is_listed(const struct mn_tape_ranks *r, const struct mn_tensor *t) {
-  for (int i = 0; i < r->sum_count; i++)
-    if (r->sums[i].data == t->gradient) return 1;
-  return 0;
-}
-
 /* Replicas' sums run beside the rest of the backward. Column sums with a loss, of which each shard has its
  * own, wait for them. */
 static mn_status finish(struct mn_tape *tape) {
   struct mn_tape_ranks *r = tape->ranks;
-  size_t most = 0;
-  for (const struct mn_node *node = tape->first; node; node = node->next) most += MN_NODE_INPUTS;
-  MN_TRY(mn_tape_host(tape, (void **)&r->sums, most * sizeof *r->sums));
+  size_t nodes = 0;
+  for (const struct mn_node *node = tape->first; node; node = node->next) nodes++;
+  MN_TRY(mn_tape_host(tape, (void **)&r->sums, nodes * MN_NODE_INPUTS * sizeof *r->sums));
+  MN_TRY(mn_tape_host(tape, (void **)&r->scales, nodes * sizeof *r->scales));
   for (const struct mn_node *node = tape->last; node; node = node->previous)
     for (int i = 0; i < MN_NODE_INPUTS; i++) {
       const struct mn_tensor *t = node->inputs[i];
       if (t && t->sink.kind == MN_REDUCE_SCATTER_ROWS && !r->gathered.whole) tape->early = 1;
-      if (t && t->summed && !is_listed(r, t))
+      /* Of several consumers one stores the gradient. */
+      if (node->sinks[i] && t->summed && node->sinks[i]->kind == MN_STORE)
         r->sums[r->sum_count++] = (struct mn_sum){t->gradient, mn_tensor_count(t)};
     }
   return MN_OK;

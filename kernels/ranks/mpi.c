@@ -67,24 +67,23 @@ static struct {
 } mpi;
 
 /* The launcher's own first: with another's, each process would be alone. */
-static void *load(void) {
+static void load(void) {
   static const char *const open_mpi[] = {"libmpi.so.40", "libmpi.so.12", "libmpich.so.12", "libmpi.so"};
   static const char *const mpich[] = {"libmpich.so.12", "libmpi.so.12", "libmpi.so.40", "libmpi.so"};
   const char *const *names = getenv("PMI_SIZE") && !getenv("OMPI_COMM_WORLD_SIZE") ? mpich : open_mpi;
-  void *library = dlsym(RTLD_DEFAULT, "MPI_Init_thread") ? dlopen(NULL, RTLD_NOW) : NULL;
-  for (int i = 0; i < 4 && !library; i++) library = dlopen(names[i], RTLD_NOW | RTLD_GLOBAL);
-  return library;
+  for (int i = 0; i < 4 && !dlsym(RTLD_DEFAULT, "MPI_Init_thread"); i++)
+    (void)dlopen(names[i], RTLD_NOW | RTLD_GLOBAL);
 }
 
-/* Fills `mpi` from the library; returns whether all is there. */
-static int find(void *library) {
+/* Fills `mpi` from the libraries that are loaded; returns whether all is there. */
+static int find(void) {
 #define FIND(name, ...)                                                                                      \
-  *(void **)&mpi.name = dlsym(library, "MPI_" #name);                                                        \
+  *(void **)&mpi.name = dlsym(RTLD_DEFAULT, "MPI_" #name);                                                   \
   if (!mpi.name) return 0;
   MPI(FIND)
-  mpi.world = (handle)dlsym(library, "ompi_mpi_comm_world");
-  mpi.byte = (handle)dlsym(library, "ompi_mpi_byte");
-  mpi.returns = (handle)dlsym(library, "ompi_mpi_errors_return");
+  mpi.world = (handle)dlsym(RTLD_DEFAULT, "ompi_mpi_comm_world");
+  mpi.byte = (handle)dlsym(RTLD_DEFAULT, "ompi_mpi_byte");
+  mpi.returns = (handle)dlsym(RTLD_DEFAULT, "ompi_mpi_errors_return");
   if (mpi.world) return 1;
   mpi.world = 0x44000000, mpi.byte = 0x4c00010d, mpi.returns = 0x54000001; /* MPICH's */
   mpi.ignore = (void *)1;
@@ -93,12 +92,8 @@ static int find(void *library) {
 
 /* Whether there is a library, which is sought once. */
 static int is_there(void) {
-  static int sought, there;
-  if (!sought) {
-    void *library = load();
-    there = library && find(library);
-    sought = 1;
-  }
+  static int there = -1;
+  if (there < 0) load(), there = find();
   return there;
 }
 
@@ -295,7 +290,6 @@ mn_status mn_mpi_split(mn_mpi_comm *out, int color, int key) {
 }
 
 mn_status mn_mpi_allgather(mn_mpi_comm comm, void *all, const void *mine, size_t bytes) {
-  MN_REQUIRE(bytes <= MN_MPI_MOST);
   const int count = (int)bytes;
   handle request = 0;
   if (!comm) comm = mpi.world;
@@ -304,7 +298,6 @@ mn_status mn_mpi_allgather(mn_mpi_comm comm, void *all, const void *mine, size_t
 }
 
 mn_status mn_mpi_alltoall(mn_mpi_comm comm, void *to_me, const void *of_mine, size_t bytes) {
-  MN_REQUIRE(bytes <= MN_MPI_MOST);
   const int count = (int)bytes;
   handle request = 0;
   if (!comm) comm = mpi.world;
@@ -313,31 +306,18 @@ mn_status mn_mpi_alltoall(mn_mpi_comm comm, void *to_me, const void *of_mine, si
 }
 
 mn_status mn_mpi_broadcast(void *data, size_t bytes, int from) {
-  MN_REQUIRE(bytes <= MN_MPI_MOST);
   handle request = 0;
   return finish("broadcast", mpi.Ibcast(data, (int)bytes, mpi.byte, from, mpi.world, &request), &request);
 }
 
-/* Small enough that a slow network moves one in a few seconds, so that calls get on. */
-static int next_piece(size_t left) {
-  return left < (16 << 20) ? (int)left : 16 << 20;
-}
-
-mn_status mn_mpi_send(const void *data, size_t bytes, int to) {
-  for (int piece; bytes > 0; bytes -= (size_t)piece, data = (const char *)data + piece) {
-    handle request = 0;
-    piece = next_piece(bytes);
-    MN_TRY(finish("send", mpi.Isend(data, piece, mpi.byte, to, TAG_PIECE, mpi.world, &request), &request));
-  }
-  return MN_OK;
-}
-
-mn_status mn_mpi_receive(void *data, size_t bytes, int from) {
+/* In pieces that a slow network moves in a few seconds each, so that calls get on. */
+mn_status mn_mpi_move(void *data, size_t bytes, int rank, int sends) {
   for (int piece; bytes > 0; bytes -= (size_t)piece, data = (char *)data + piece) {
     handle request = 0;
-    piece = next_piece(bytes);
-    MN_TRY(
-        finish("receive", mpi.Irecv(data, piece, mpi.byte, from, TAG_PIECE, mpi.world, &request), &request));
+    piece = bytes < (16 << 20) ? (int)bytes : 16 << 20;
+    const int code = sends ? mpi.Isend(data, piece, mpi.byte, rank, TAG_PIECE, mpi.world, &request)
+                           : mpi.Irecv(data, piece, mpi.byte, rank, TAG_PIECE, mpi.world, &request);
+    MN_TRY(finish(sends ? "send" : "receive", code, &request));
   }
   return MN_OK;
 }

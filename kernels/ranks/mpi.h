@@ -10,8 +10,6 @@
 
 #include "kernels/status.h"
 
-enum { MN_MPI_MOST = 1 << 30 }; /* bytes to each rank in one call */
-
 typedef uintptr_t mn_mpi_comm; /* some of the ranks; 0 for all of them */
 
 /* Loads the library of the launcher that started this process and starts MPI, once in a process. rank, size:
@@ -50,15 +48,14 @@ MN_C const char *mn_mpi_version(void);
  * MN_LIBRARY. */
 MN_C mn_status mn_mpi_split(mn_mpi_comm *out, int color, int key);
 
-/* Each call is made by all ranks of `comm`. `bytes` ≤ MN_MPI_MOST for each rank. MN_LIBRARY.
+/* Each call is made by all ranks of `comm`. `bytes` to each rank fit an int. MN_LIBRARY.
  * allgather: all[size][bytes] becomes every rank's `mine`.
  * alltoall: rank q's to_me[r] becomes rank r's of_mine[q], each [size][bytes].
  * broadcast: data[bytes] becomes rank `from`'s.
- * send, receive: of any size, between two ranks. */
+ * move: data of any size is sent to `rank`, or received from it. */
 MN_C mn_status mn_mpi_allgather(mn_mpi_comm comm, void *all, const void *mine, size_t bytes);
 MN_C mn_status mn_mpi_alltoall(mn_mpi_comm comm, void *to_me, const void *of_mine, size_t bytes);
 MN_C mn_status mn_mpi_broadcast(void *data, size_t bytes, int from);
-MN_C mn_status mn_mpi_send(const void *data, size_t bytes, int to);
-MN_C mn_status mn_mpi_receive(void *data, size_t bytes, int from);
+MN_C mn_status mn_mpi_move(void *data, size_t bytes, int rank, int sends);
 
 #endif

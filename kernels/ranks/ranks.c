@@ -110,31 +110,27 @@ mn_status mn_reduce_scatter_cpu(struct mn_device *device, void *piece, const voi
 
 /* A staging buffer at a time: each replica gets its share of the numbers from all, adds them up, and gives
  * the sums to all. The last share may be longer than the numbers left; the excess is dropped. */
-static mn_status allreduce(struct mn_device *device, void *data, int64_t count, size_t each,
+mn_status mn_allreduce_cpu(struct mn_device *device, const struct mn_sum *sums, int count, size_t each,
                            const int *unless) {
   struct mn_ranks *r = device->ranks;
   const struct mn_team *t = &r->replicas;
   const int64_t most = MN_RANKS_STAGING / (int64_t)each / t->size * t->size;
-  for (int64_t at = 0; at < count; at += most) {
-    const int64_t length = count - at < most ? count - at : most, share = (length + t->size - 1) / t->size;
-    const size_t bytes = (size_t)share * each;
-    char *here = (char *)data + (size_t)at * each;
-    memcpy(r->staging[0], here, (size_t)length * each);
-    MN_TRY(mn_mpi_alltoall(t->mpi, r->staging[1], r->staging[0], bytes));
-    add_up(r->staging[0], r->staging[1], 1, share, share, t->size, each);
-    MN_TRY(mn_mpi_allgather(t->mpi, r->staging[1], r->staging[0], bytes));
-    if (!unless || !*unless) memcpy(here, r->staging[1], (size_t)length * each);
-  }
+  for (const struct mn_sum *s = sums; s < sums + count; s++)
+    for (int64_t at = 0; at < s->count; at += most) {
+      const int64_t length = s->count - at < most ? s->count - at : most;
+      const int64_t share = (length + t->size - 1) / t->size;
+      const size_t bytes = (size_t)share * each;
+      char *here = (char *)s->data + (size_t)at * each;
+      memcpy(r->staging[0], here, (size_t)length * each);
+      MN_TRY(mn_mpi_alltoall(t->mpi, r->staging[1], r->staging[0], bytes));
+      add_up(r->staging[0], r->staging[1], 1, share, share, t->size, each);
+      MN_TRY(mn_mpi_allgather(t->mpi, r->staging[1], r->staging[0], bytes));
+      if (!unless || !*unless) memcpy(here, r->staging[1], (size_t)length * each);
+    }
   return MN_OK;
 }
 
-mn_status mn_allreduce_cpu(struct mn_device *device, const struct mn_sum *sums, int count, size_t each,
-                           const int *unless) {
-  for (int i = 0; i < count; i++) MN_TRY(allreduce(device, sums[i].data, sums[i].count, each, unless));
-  return MN_OK;
-}
-
-/* A staging buffer at a time, as allreduce. */
+/* A staging buffer at a time, as mn_allreduce_cpu. */
 mn_status mn_reduce_scatter_rows_cpu(struct mn_device *device, void *data, int64_t count) {
   struct mn_ranks *r = device->ranks;
   const struct mn_team *t = &r->replicas;

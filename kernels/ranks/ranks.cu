@@ -69,21 +69,18 @@ const char *mn_nccl_version(char *text, size_t size) {
 }
 
 mn_status mn_ranks_begin_cuda(struct mn_device *device) {
-  unique_id id = {};
   if (!nccl().there)
     return mn_fail(MN_LIBRARY, "no NCCL from 2.18 on is found (libnccl.so.2), which several GPUs need: "
                                "install libnccl2, or train on one");
-  if (device->ranks->all.rank == 0) MN_TRY(check("begin", nccl().GetUniqueId(&id)));
-  memcpy(device->ranks->id, &id, sizeof id);
-  return MN_OK;
+  if (device->ranks->all.rank > 0) return MN_OK;
+  return check("begin", nccl().GetUniqueId(reinterpret_cast<unique_id *>(device->ranks->id)));
 }
 
 mn_status mn_ranks_join_cuda(struct mn_device *device) {
   struct mn_ranks *ranks = device->ranks;
   mn_team *all = &ranks->all, *shards = &ranks->shards, *replicas = &ranks->replicas;
-  unique_id id;
   MN_TRY(mn_mpi_broadcast(ranks->id, sizeof ranks->id, 0));
-  memcpy(&id, ranks->id, sizeof id);
+  const unique_id &id = *reinterpret_cast<unique_id *>(ranks->id);
   MN_TRY(check("connect the GPUs", nccl().CommInitRank(&all->nccl, all->size, id, all->rank)));
   if (replicas->size == 1) {
     shards->nccl = all->nccl;
@@ -312,11 +309,11 @@ mn_status mn_reduce_scatter_cuda(struct mn_device *device, void *piece, const vo
   return MN_OK;
 }
 
-/* to[count] = from, in words of 4 bytes, unless the flag is raised. */
+/* to[count] = from, in words of 4 bytes, unless the flag is raised, if there is one. */
 static __global__ void __launch_bounds__(MN_CUDA_THREADS)
     copy_unless_kernel(unsigned *to, const unsigned *from, int64_t count, const int *unless) {
   const int64_t i = static_cast<int64_t>(blockIdx.x) * blockDim.x + threadIdx.x;
-  if (i < count && !*unless) to[i] = from[i];
+  if (i < count && !(unless && *unless)) to[i] = from[i];
 }
 
 /* A staging buffer at a time. */
@@ -331,10 +328,6 @@ static mn_status allreduce_staged(struct mn_device *device, void *data, int64_t 
     void *staging = r->staging[0];
     MN_CUDA_TRY(cudaMemcpyAsync(staging, here, length * each, cudaMemcpyDefault, stream));
     MN_TRY(add_in_place(device, &r->replicas, staging, length, each));
-    if (!unless) {
-      MN_CUDA_TRY(cudaMemcpyAsync(here, staging, length * each, cudaMemcpyDefault, stream));
-      continue;
-    }
     const int64_t words = length * each / sizeof(unsigned);
     MN_TRY(mn_cuda_launch("copy_unless", device, words, MN_CUDA_THREADS, copy_unless_kernel,
                           reinterpret_cast<unsigned *>(here), static_cast<const unsigned *>(staging), words,

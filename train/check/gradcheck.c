@@ -318,26 +318,6 @@ static mn_status run(struct check *c) {
   return MN_OK;
 }
 
-static void close_check(struct check *c) {
-  if (c->losses != c->gradients) mn_pass_close(c->losses);
-  mn_pass_close(c->gradients);
-  mn_model_close(c->model);
-}
-
-static mn_status begin(struct check *c, int as_json) {
-  const struct mn_check_config *config = c->config;
-  MN_TRY(mn_json_begin_answer(&c->json, !as_json));
-  mn_json_open(&c->json, NULL);
-  mn_json_string(&c->json, "device", c->device->name);
-  mn_json_string(&c->json, "plan", mn_plan_name(config->model.plan));
-  mn_json_string(&c->json, "loss", config->has_loss ? mn_loss_name(config->model.loss) : "sum of dy*y");
-  mn_json_integer(&c->json, "batch", config->batch);
-  mn_json_unsigned(&c->json, "seed", config->seed);
-  mn_json_number(&c->json, "tolerance", config->tolerance);
-  mn_json_array_open(&c->json, "tensors");
-  return MN_OK;
-}
-
 struct mn_check_config mn_gradcheck_defaults(void) {
   struct mn_check_config config = {.model = mn_model_defaults(), .batch = 4, .tolerance = 1e-6};
   config.model.inputs = 6, config.model.depth = 1, config.model.hidden[0] = 8, config.model.groups = 2;
@@ -352,14 +332,24 @@ mn_status mn_gradcheck(FILE *out, struct mn_device *device, const struct mn_chec
                    "a slope of %g: kinks show in the sign of y, so a gradient check needs 0 or more",
                    config->model.slope);
   struct check c = {.config = config, .device = device};
-  MN_TRY(begin(&c, as_json));
+  MN_TRY(mn_json_begin_answer(&c.json, !as_json));
+  mn_json_open(&c.json, NULL);
+  mn_json_string(&c.json, "device", device->name);
+  mn_json_string(&c.json, "plan", mn_plan_name(config->model.plan));
+  mn_json_string(&c.json, "loss", config->has_loss ? mn_loss_name(config->model.loss) : "sum of dy*y");
+  mn_json_integer(&c.json, "batch", config->batch);
+  mn_json_unsigned(&c.json, "seed", config->seed);
+  mn_json_number(&c.json, "tolerance", config->tolerance);
+  mn_json_array_open(&c.json, "tensors");
   const mn_status status = run(&c);
   mn_json_close(&c.json);
   mn_json_integer(&c.json, "kinks", c.kinks);
   mn_json_integer(&c.json, "missed", c.missed);
   mn_json_boolean(&c.json, "ok", status == MN_OK && !c.missed);
   mn_json_close(&c.json);
-  close_check(&c);
+  if (c.losses != c.gradients) mn_pass_close(c.losses);
+  mn_pass_close(c.gradients);
+  mn_model_close(c.model);
   MN_TRY(mn_json_end_answer(&c.json, out, status));
   if (c.missed)
     return mn_fail(MN_FAILED, "%d tensors are further from their differences than %g", c.missed,

@@ -244,7 +244,10 @@ static int is_to_end(struct run *r) {
  * divergence is every rank's. */
 static mn_status together(const struct run *r, mn_status status) {
   struct mn_ranks *ranks = r->session.ranks;
-  if (ranks && status != MN_OK && status != MN_FAILED && *mn_message()) mn_ranks_leave(ranks, status);
+  if (ranks && status != MN_OK && status != MN_FAILED && *mn_message()) {
+    fprintf(stderr, "minnow: rank %d: %s\n", ranks->all.rank, mn_message());
+    mn_mpi_abort((int)status);
+  }
   return mn_ranks_agree(ranks, status);
 }
 
