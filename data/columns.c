@@ -68,16 +68,11 @@ static mn_status measure(struct mn_columns *c, struct mn_dataset *d, int64_t mos
 }
 
 mn_status mn_columns_measure(struct mn_columns *out, struct mn_dataset *d, int64_t most, const int *stop) {
-  const size_t cols = (size_t)d->inputs;
+  const size_t cols = (size_t)d->inputs, piece = (size_t)rows_of_piece(d->inputs) * cols;
   if (most < d->rows && most < STRETCH) most = d->rows < STRETCH ? d->rows : STRETCH;
-  double *all = calloc(5 * cols, sizeof *all);
-  const size_t piece = (size_t)rows_of_piece(d->inputs) * cols;
-  double *x = malloc((piece + cols) * sizeof *x);
+  double *all = calloc(6 * cols + piece, sizeof *all);
   *out = (struct mn_columns){.mean = all};
-  if (!all || !x) {
-    free(x);
-    return mn_fail(MN_NO_MEMORY, "no memory to measure %lld columns", (long long)d->inputs);
-  }
+  if (!all) return mn_fail(MN_NO_MEMORY, "no memory to measure %lld columns", (long long)d->inputs);
   *out = (struct mn_columns){.cols = d->inputs,
                              .mean = all,
                              .deviation = all + cols,
@@ -85,9 +80,7 @@ mn_status mn_columns_measure(struct mn_columns *out, struct mn_dataset *d, int64
                              .largest = all + 3 * cols,
                              .scale = all + 4 * cols};
   for (size_t i = 0; i < cols; i++) out->smallest[i] = INFINITY, out->largest[i] = -INFINITY;
-  mn_status status = measure(out, d, most, x, stop);
-  free(x);
-  return status;
+  return measure(out, d, most, all + 5 * cols, stop);
 }
 
 void mn_columns_free(struct mn_columns *c) {

@@ -105,12 +105,6 @@ static mn_status read_attribute(struct dataset_file *d, struct array *a, const c
                  a->name);
 }
 
-/* The width of the reals if rows can be read without HDF5. mn_hdf5_check has found them in the file. */
-static size_t direct_width(const struct array *a) {
-  const struct mn_hdf5_object *o = &a->object;
-  return o->layout == H5D_CONTIGUOUS && o->offset != HADDR_UNDEF && !o->filters && !a->packed ? o->native : 0;
-}
-
 /* Opens x or y and checks it, unread. If it is missing and not `required`, a->object.id stays −1. */
 static mn_status open_array(struct dataset_file *d, struct array *a, int least_rank, int required) {
   struct mn_hdf5_object *o = &a->object;
@@ -127,7 +121,7 @@ static mn_status open_array(struct dataset_file *d, struct array *a, int least_r
   a->offset = 0;
   MN_TRY(read_attribute(d, a, "scale_factor", &a->scale));
   MN_TRY(read_attribute(d, a, "add_offset", &a->offset));
-  a->direct = direct_width(a);
+  a->direct = o->layout == H5D_CONTIGUOUS && !o->filters && !a->packed ? o->native : 0;
   return MN_OK;
 }
 
@@ -145,7 +139,7 @@ static mn_status join(struct array *a, const char *group, const char *name) {
 /* Starts a walk over rows first … first + count, in slabs that fit the scratch memory as 8-byte values. */
 static void start_rows(struct mn_hdf5_slab *slab, const struct array *a, int64_t first, int64_t count) {
   const hsize_t shape[2] = {(hsize_t)(first + count), (hsize_t)a->cols};
-  mn_hdf5_slab_rows(slab, a->object.rank, shape, NULL, (hsize_t)first,
+  mn_hdf5_slab_rows(slab, a->object.rank, shape, (hsize_t)first,
                     a->object.element > 8 ? a->object.element : 8);
 }
 

@@ -55,16 +55,12 @@ static void fit(struct mn_hdf5_slab *slab) {
   }
 }
 
-void mn_hdf5_slab_rows(struct mn_hdf5_slab *slab, int rank, const hsize_t *shape, const hsize_t *chunk,
-                       hsize_t first, size_t element) {
+void mn_hdf5_slab_rows(struct mn_hdf5_slab *slab, int rank, const hsize_t *shape, hsize_t first,
+                       size_t element) {
   hsize_t room = MN_HDF5_TRANSFER / element;
   *slab = (struct mn_hdf5_slab){.rank = rank};
   for (int i = rank - 1; i >= 0; i--) {
-    hsize_t step = shape[i];
-    if (room < step) {
-      step = room > 1 ? room : 1;
-      if (chunk && step > chunk[i]) step -= step % chunk[i];
-    }
+    const hsize_t step = room >= shape[i] ? shape[i] : room > 1 ? room : 1;
     room = step < shape[i] || step == 0 ? 1 : room / step;
     slab->end[i] = shape[i];
     slab->step[i] = step;

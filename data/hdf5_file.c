@@ -193,19 +193,15 @@ static herr_t count_link(hid_t group, const char *name, const H5L_info_t *info, 
   return 0;
 }
 
-/* Counts the links that can be read, and reads each, without a table of them (see absent above): first those
- * in the group's header, then those beside it. */
-static herr_t count_links(hid_t group, hsize_t *count) {
-  *count = 0;
-  if (H5Lexists(group, absent(), H5P_DEFAULT) < 0) return -1;
-  return H5Literate(group, H5_INDEX_NAME, H5_ITER_NATIVE, NULL, count_link, count);
-}
-
 mn_status mn_hdf5_count(struct mn_hdf5_file *file, const struct mn_hdf5_object *group, hsize_t *count) {
   H5G_info_t info;
   mn_status status = MN_OK;
+  *count = 0;
   mn_hdf5_lock();
-  if (H5Gget_info(group->id, &info) < 0 || count_links(group->id, count) < 0)
+  /* Reads each link without a table of them (see absent above): first those in the group's header, then those
+   * beside it. */
+  if (H5Gget_info(group->id, &info) < 0 || H5Lexists(group->id, absent(), H5P_DEFAULT) < 0 ||
+      H5Literate(group->id, H5_INDEX_NAME, H5_ITER_NATIVE, NULL, count_link, count) < 0)
     status = mn_hdf5_damaged(file, group->name);
   else if (info.nlinks != *count)
     status = mn_hdf5_broken(file, group->name, "some of its names cannot be read");
@@ -344,21 +340,15 @@ static herr_t pass_over(hid_t id, const char *name, const H5A_info_t *info, void
   return 0;
 }
 
-/* Reads every attribute without a table of them (see absent above): first those in the object's header, then
- * those beside it. */
-static herr_t read_all(hid_t object) {
-  hsize_t next = 0;
-  if (H5Aexists(object, absent()) < 0) return -1;
-  return H5Aiterate2(object, H5_INDEX_NAME, H5_ITER_NATIVE, &next, pass_over, NULL);
-}
-
 mn_status mn_hdf5_attributes(struct mn_hdf5_file *file, const struct mn_hdf5_object *object, H5_index_t order,
                              int variable, mn_hdf5_take *take, void *data) {
   struct attributes all = {file, object, variable, take, data, MN_OK};
-  hsize_t next = 0;
   mn_hdf5_lock();
-  herr_t result = read_all(object->id);
-  if (result >= 0) result = H5Aiterate2(object->id, order, H5_ITER_INC, &next, take_attribute, &all);
+  /* First reads each without a table of them (see absent above): those in the object's header, then those
+   * beside it. */
+  herr_t result = H5Aexists(object->id, absent());
+  if (result >= 0) result = H5Aiterate2(object->id, H5_INDEX_NAME, H5_ITER_NATIVE, NULL, pass_over, NULL);
+  if (result >= 0) result = H5Aiterate2(object->id, order, H5_ITER_INC, NULL, take_attribute, &all);
   if (result < 0 && all.status == MN_OK) all.status = mn_hdf5_damaged(file, object->name);
   mn_hdf5_unlock();
   return all.status;

@@ -110,10 +110,9 @@ struct mn_hdf5_slab {
 };
 
 /* Starts a walk over rows `first` … shape[0] − 1 in slabs that are contiguous in memory: whole rows, or part
- * of one. A slab has at most MN_HDF5_TRANSFER bytes, with `element` bytes an element, and whole chunks unless
- * `chunk` is NULL. */
-void mn_hdf5_slab_rows(struct mn_hdf5_slab *slab, int rank, const hsize_t *shape, const hsize_t *chunk,
-                       hsize_t first, size_t element);
+ * of one. A slab has at most MN_HDF5_TRANSFER bytes, with `element` bytes an element. */
+void mn_hdf5_slab_rows(struct mn_hdf5_slab *slab, int rank, const hsize_t *shape, hsize_t first,
+                       size_t element);
 
 void mn_hdf5_slab_next(struct mn_hdf5_slab *slab);
 

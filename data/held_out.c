@@ -1,15 +1,8 @@
-/* Holding rows out: a dataset of k = fraction·n rounded test rows, or of the other rows, to train on. The
- * choice is computed anew each time, and not stored.
+/* Holding rows out. The choice, a byte for each row, is computed anew each time, and not stored.
  *
- * If stratified, and x is not too large (MN_DATASET_STRATIFIED), single rows are drawn, a share of each
- * class, by (seed, n, fraction, labels).
- *
- * Else labels are not read. The test rows are the first k rows of the order of samples (data/order.h) in its
- * last epoch, which no run reaches, by (seed, n, fraction) alone. Full windows of 4096 rows are held
- * out as 64 extents of 64 neighbours, the rest as single rows. So most rows are still read in full ranges.
- *
- * The choice is a byte for each of the n rows: whether it is held out. The dataset keeps its rows as
- * stretches of neighbours in stored order, of 24 bytes. */
+ * Without strata the test rows are the first of the order of samples (data/order.h) in its last epoch, which
+ * no run reaches. Full windows of 4096 rows are held out as 64 extents of 64 neighbours, the rest as single
+ * rows. So most rows are still read in full ranges: stretches of neighbours in stored order. */
 #include <math.h>
 #include <stdlib.h>
 

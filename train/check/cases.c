@@ -47,7 +47,7 @@ static mn_status check_array(struct reader *reader, const struct mn_hdf5_object 
 
 static mn_status read_values(struct reader *reader, const struct mn_hdf5_object *set, double *values) {
   struct mn_hdf5_slab slab;
-  mn_hdf5_slab_rows(&slab, set->rank, set->shape, NULL, 0, sizeof *values);
+  mn_hdf5_slab_rows(&slab, set->rank, set->shape, 0, sizeof *values);
   for (; slab.elements; mn_hdf5_slab_next(&slab)) {
     MN_TRY(mn_hdf5_read(&reader->file, set, MN_HDF5_DOUBLE, &slab, values));
     values += slab.elements;

@@ -70,12 +70,6 @@ static int is_free(const char *path) {
   return lstat(path, &status) != 0 && errno == ENOENT;
 }
 
-int mn_atomic_file_next(char name[MN_ATOMIC_FILE_PATH], const char *path, int number) {
-  while (++number <= MN_ATOMIC_FILE_BEST)
-    if (mn_atomic_file_number(name, MN_ATOMIC_FILE_PATH, path, number) == 0 && !is_free(name)) return number;
-  return -1;
-}
-
 mn_status mn_atomic_file_resolve(char out[MN_ATOMIC_FILE_PATH], const char *path) {
   size_t length = strlen(path);
   if (length == 0 || *basename(path) == 0)
@@ -197,12 +191,6 @@ static mn_status check_path(const char *path, mode_t *mode) {
                  S_ISDIR(status.st_mode) ? "a folder" : "a device or a pipe");
 }
 
-/* Gives a file the permissions `mode`, unless that is 0; −1 with errno. If they cannot be set, the file
- * keeps those that it has. */
-static int set_mode(int fd, mode_t mode) {
-  return mode == 0 || fchmod(fd, mode) == 0 || errno == EPERM || errno == EOPNOTSUPP ? 0 : -1;
-}
-
 mn_status mn_atomic_file_create(struct mn_atomic_file *file, const char *path) {
   mode_t mode;
   file->fd = -1;
@@ -213,7 +201,9 @@ mn_status mn_atomic_file_create(struct mn_atomic_file *file, const char *path) {
   temporary_name(file->temporary, file->path);
   file->fd = open(file->temporary, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, mode ? mode : 0666);
   if (file->fd >= 0) flock(file->fd, LOCK_EX | LOCK_NB);
-  if (file->fd >= 0 && set_mode(file->fd, mode) == 0) return MN_OK;
+  /* If the permissions cannot be set, the file keeps those that it has. */
+  if (file->fd >= 0 && (mode == 0 || fchmod(file->fd, mode) == 0 || errno == EPERM || errno == EOPNOTSUPP))
+    return MN_OK;
   const int error = errno;
   mn_atomic_file_discard(file);
   if (error == ENOSPC || error == EDQUOT || error == EIO)

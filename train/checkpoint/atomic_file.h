@@ -54,9 +54,6 @@ int mn_atomic_file_number(char *out, size_t size, const char *path, int number);
  * folder. */
 int mn_atomic_file_follows(const char *name, const char *base);
 
-/* The least number above `number` whose file exists, and its name; or −1. */
-int mn_atomic_file_next(char name[MN_ATOMIC_FILE_PATH], const char *path, int number);
-
 /* The name of `path` if that exists, else the first name in its folder, in order, that follows from it; with
  * `owner` the first name from which the name of `path` follows. "" without such a name. MN_IO: the folder
  * cannot be listed; MN_NO_MEMORY. */

@@ -110,18 +110,13 @@ int64_t mn_checkpoint_length(const struct mn_checkpoint_field *field, const void
   return field->length_offset ? *(const int64_t *)((const char *)of + field->length_offset) : 0;
 }
 
-const char *const mn_checkpoint_groups[MN_CHECKPOINT_ARRAYS] = {"/model", MN_CHECKPOINT_OPTIMIZER "momentum",
-                                                                MN_CHECKPOINT_OPTIMIZER "exp_avg",
-                                                                MN_CHECKPOINT_OPTIMIZER "exp_avg_sq"};
+const char *const mn_checkpoint_groups[MN_CHECKPOINT_ARRAYS] = {
+    "/model", "/optimizer/momentum", "/optimizer/exp_avg", "/optimizer/exp_avg_sq"};
 
 void **mn_checkpoint_array(const struct mn_checkpoint_tensor *tensor, int which) {
   struct mn_checkpoint_tensor *t = (struct mn_checkpoint_tensor *)tensor;
   void **const arrays[MN_CHECKPOINT_ARRAYS] = {&t->value, &t->momentum, &t->exp_avg, &t->exp_avg_sq};
   return arrays[which];
-}
-
-const char *mn_checkpoint_kept(int which) {
-  return mn_checkpoint_groups[which] + sizeof MN_CHECKPOINT_OPTIMIZER - 1;
 }
 
 int mn_checkpoint_factors(char *path, const struct mn_checkpoint_tensor *tensor) {

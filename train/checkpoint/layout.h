@@ -37,15 +37,11 @@ extern const struct mn_checkpoint_field mn_checkpoint_tensor_fields[];
 /* The arrays of a tensor, and the group that has the dataset of each. The first is the value; the others are
  * below /optimizer and may be missing. */
 enum { MN_CHECKPOINT_VALUE, MN_CHECKPOINT_MOMENTUM, MN_CHECKPOINT_ARRAYS = 4 };
-#define MN_CHECKPOINT_OPTIMIZER "/optimizer/"
 extern const char *const mn_checkpoint_groups[MN_CHECKPOINT_ARRAYS];
 void **mn_checkpoint_array(const struct mn_checkpoint_tensor *tensor, int which);
 
 /* Whether a tensor has factors. Sets the path of their checksum, in MN_SUMS_PATH bytes. */
 int mn_checkpoint_factors(char *path, const struct mn_checkpoint_tensor *tensor);
-
-/* The name of array `which` > 0 below /optimizer. */
-const char *mn_checkpoint_kept(int which);
 
 #define MN_CHECKPOINT_INPUTS "/input" /* the group of `input`: mean, scale */
 

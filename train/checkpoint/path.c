@@ -1,10 +1,5 @@
-/* The files at and beside a path that a run may resume from, and that it may replace.
- *
- * A resume takes the newest checkpoint that verifies: a damaged last file must not end a run if the one
- * before it is whole. Damaged files that it passes over are renamed, so that no save replaces them; any other
- * error of the newest file is returned. A file counts as damaged if two reads fail: HDF5 reports a moment
- * without memory as damage too. The best is the last choice. A save replaces and moves the run's own
- * checkpoints alone. */
+/* The files at and beside a path that a run may resume from, and that it may replace. A file counts as
+ * damaged if two reads fail: HDF5 reports a moment without memory as damage too. */
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
@@ -24,15 +19,6 @@
 static void append(char *text, size_t size, const char *format, const char *words) {
   size_t length = strlen(text);
   if (length + 1 < size) snprintf(text + length, size - length, format, words);
-}
-
-/* Whether a file belongs to a run of that very name: y.2.h5 may be a run's own path, not a number of y.h5. */
-static int is_its_own(struct mn_checkpoint **c, const char *used) {
-  const char *name = mn_text_find((*c)->options, (*c)->option_count, MN_RUN_NAME);
-  if (!name || strcmp(name, basename(used)) != 0) return 0;
-  mn_checkpoint_free(*c);
-  *c = NULL;
-  return 1;
 }
 
 /* Reads the file `name`. *damaged: it is damaged or missing, and an older one may take its place. */
@@ -68,18 +54,20 @@ mn_status mn_checkpoint_load_newest(struct mn_checkpoint **out, const char *path
   *out = NULL;
   used[0] = skipped[0] = 0;
   MN_TRY(mn_atomic_file_resolve(resolved, path));
-  strcpy(used, resolved);
-  for (int number = 0; number >= 0; number = mn_atomic_file_next(used, resolved, number)) {
+  for (int number = 0; number <= MN_ATOMIC_FILE_BEST; number++) {
     int passed;
+    if (mn_atomic_file_number(used, MN_CHECKPOINT_PATH, resolved, number) != 0) continue;
     mn_status status = read_one(out, used, &passed);
     if (status != MN_OK && !passed) return status;
-    if (status == MN_OK && (number == 0 || !is_its_own(out, used))) {
+    if (status == MN_NO_INPUT && number > 0) continue;
+    const char *name =
+        status == MN_OK ? mn_text_find((*out)->options, (*out)->option_count, MN_RUN_NAME) : NULL;
+    if (status == MN_OK && (number == 0 || !name || strcmp(name, basename(used)) != 0)) {
       status = set_aside(resolved, damaged, skipped, skipped_size);
-      if (status == MN_OK) return MN_OK;
-      mn_checkpoint_free(*out);
-      *out = NULL;
+      if (status != MN_OK) mn_checkpoint_free(*out), *out = NULL;
       return status;
     }
+    mn_checkpoint_free(*out), *out = NULL; /* y.2.h5 may be a run's own path, not a number of y.h5 */
     if (status != MN_OK) append(skipped, skipped_size, *skipped ? "; %s" : "%s", mn_message());
     damaged[number] = status != MN_OK && status != MN_NO_INPUT;
   }

@@ -117,7 +117,7 @@ static mn_status take_text(void *data, const char *name, const struct mn_hdf5_va
   return MN_OK;
 }
 
-/* Reads a group of attributes alone: `fields`, or texts if that is NULL. Most runs have no history. */
+/* Reads the attributes of a group: `fields`, or texts if that is NULL. Most runs have no history. */
 static mn_status read_small(struct reader *reader, const char *name, int optional,
                             const struct mn_checkpoint_field *fields, struct mn_text *text, int capacity,
                             int *count) {
@@ -127,9 +127,9 @@ static mn_status read_small(struct reader *reader, const char *name, int optiona
   snprintf(path, sizeof path, "%s/", name);
   MN_TRY(find(reader, &reader->file.root, name, MN_HDF5_GROUP, optional, &group));
   if (group.kind == MN_HDF5_NOTHING) return MN_OK;
+  MN_TRY(mn_sums_attributes(reader->sums, &reader->file, &group, path)); /* first: see take_word */
   MN_TRY(fields ? read_fields(reader, &group, fields, reader->checkpoint)
                 : mn_hdf5_attributes(&reader->file, &group, H5_INDEX_CRT_ORDER, 0, take_text, &texts));
-  MN_TRY(mn_sums_attributes(reader->sums, &reader->file, &group, path));
   mn_hdf5_release(&group);
   return MN_OK;
 }
@@ -260,9 +260,8 @@ static mn_status read_values(struct reader *reader, const struct mn_hdf5_object 
   free(*values);
   char *to = *values = malloc(bytes);
   if (!to) return mn_fail(MN_NO_MEMORY, "no memory for the %zu bytes of %s", bytes, dataset->name);
-  for (mn_hdf5_slab_rows(&slab, dataset->rank, dataset->shape,
-                         dataset->layout == H5D_CHUNKED ? dataset->chunk : NULL, 0, widest);
-       slab.elements; mn_hdf5_slab_next(&slab)) {
+  for (mn_hdf5_slab_rows(&slab, dataset->rank, dataset->shape, 0, widest); slab.elements;
+       mn_hdf5_slab_next(&slab)) {
     MN_TRY(mn_hdf5_read(&reader->file, dataset, real == 8 ? MN_HDF5_DOUBLE : MN_HDF5_FLOAT, &slab, to));
     to += slab.elements * real;
   }
@@ -316,38 +315,24 @@ static mn_status read_tensors(struct reader *reader, const char *path, struct mn
 }
 
 /* Most models take rows as they are; weights replace the model's own numbers. */
-static mn_status read_input(struct reader *reader) {
-  return read_tensors(reader, MN_CHECKPOINT_INPUTS, reader->checkpoint->input, MN_CHECKPOINT_INPUT,
-                      MN_CHECKPOINT_VALUE);
+static mn_status read_values_of_model(struct reader *reader) {
+  struct mn_checkpoint *c = reader->checkpoint;
+  MN_TRY(read_tensors(reader, "/model", c->tensors, c->tensor_count, MN_CHECKPOINT_VALUE));
+  return read_tensors(reader, MN_CHECKPOINT_INPUTS, c->input, MN_CHECKPOINT_INPUT, MN_CHECKPOINT_VALUE);
 }
 
 /* ---- groups ---- */
 
 /* Refuses sizes in /model that make no model, or are so large that a product of two could overflow. */
-static mn_status check_sizes(struct reader *reader) {
-  const struct mn_model_config *m = &reader->checkpoint->model;
+static mn_status read_sizes(struct reader *reader) {
+  struct mn_model_config *m = &reader->checkpoint->model;
   const int64_t most = INT64_C(1) << 28;
+  MN_TRY(read_small(reader, "model", 0, mn_checkpoint_model_fields, NULL, 0, NULL));
+  m->plan = MN_PLAN_BLOCK;
   int good = m->inputs >= 1 && m->inputs <= most && m->head >= 0 && m->head <= most && m->groups >= 1;
   for (int i = 0; good && i < m->depth; i++)
     good = m->hidden[i] >= 1 && m->hidden[i] <= most && m->hidden[i] % m->groups == 0;
   return good ? MN_OK : refuse(reader, "model", "has sizes that make no model");
-}
-
-static mn_status read_sizes(struct reader *reader) {
-  struct mn_model_config *model = &reader->checkpoint->model;
-  struct mn_hdf5_object group;
-  MN_TRY(find(reader, &reader->file.root, "model", MN_HDF5_GROUP, 0, &group));
-  MN_TRY(mn_sums_attributes(reader->sums, &reader->file, &group, "model/"));
-  MN_TRY(read_fields(reader, &group, mn_checkpoint_model_fields, reader->checkpoint));
-  mn_hdf5_release(&group);
-  model->plan = MN_PLAN_BLOCK;
-  return check_sizes(reader);
-}
-
-static mn_status read_model(struct reader *reader) {
-  struct mn_checkpoint *c = reader->checkpoint;
-  MN_TRY(mn_checkpoint_lay_out(c));
-  return read_tensors(reader, "/model", c->tensors, c->tensor_count, MN_CHECKPOINT_VALUE);
 }
 
 static mn_status read_optimizer(struct reader *reader) {
@@ -408,8 +393,8 @@ static mn_status read_file(struct reader *reader) {
   if (!c->alone)
     MN_TRY(read_small(reader, "config", 0, NULL, c->options, MN_CHECKPOINT_OPTIONS, &c->option_count));
   if (reader->brief) return MN_OK;
-  MN_TRY(read_model(reader));
-  MN_TRY(read_input(reader));
+  MN_TRY(mn_checkpoint_lay_out(c));
+  MN_TRY(read_values_of_model(reader));
   if (!c->alone) {
     MN_TRY(read_optimizer(reader));
     MN_TRY(read_progress(reader));
@@ -469,10 +454,8 @@ static mn_status find_weights(struct reader *reader) {
 }
 
 static mn_status read_weights(struct reader *reader) {
-  const struct mn_checkpoint *c = reader->checkpoint;
   MN_TRY(find_weights(reader));
-  MN_TRY(read_tensors(reader, "/model", c->tensors, c->tensor_count, MN_CHECKPOINT_VALUE));
-  return read_input(reader);
+  return read_values_of_model(reader);
 }
 
 mn_status mn_weights_read(struct mn_checkpoint *weights, const char *path) {

@@ -23,17 +23,6 @@ static mn_status upload(struct mn_device *device, struct mn_tensor *parameter, v
   return status;
 }
 
-static mn_status find_tensor(const struct mn_checkpoint *from, const struct mn_tensor *t,
-                             const struct mn_checkpoint_tensor **out) {
-  const int64_t rows = t->rank == 2 ? t->whole : 1, cols = t->rank == 2 ? t->value.cols : t->whole;
-  for (int i = 0; i < from->tensor_count; i++) {
-    *out = &from->tensors[i];
-    if (strcmp((*out)->name, t->name) == 0 && (*out)->rows == rows && (*out)->cols == cols) return MN_OK;
-  }
-  return mn_fail(MN_BAD_DATA, "the checkpoint has no %s of [%ld, %ld], which this model has", t->name,
-                 (long)rows, (long)cols);
-}
-
 /* Planes that are scaled are written again, under the factors that the training had, and the next dz too, so
  * that it goes on bit for bit. */
 static mn_status restore_planes(struct mn_device *device, struct mn_tensor *t,
@@ -54,16 +43,19 @@ static mn_status restore_kept(struct mn_device *device, struct mn_tensor *t,
     const void *from = *mn_checkpoint_array(saved, k);
     if (!kept != !from && (kept || k != MN_CHECKPOINT_MOMENTUM))
       return mn_fail(MN_BAD_DATA, "the checkpoint has %s %s for %s; resume with its own optimizer",
-                     from ? "an" : "no", mn_checkpoint_kept(k), t->name);
+                     from ? "an" : "no", basename(mn_checkpoint_groups[k]), t->name);
     if (kept) MN_TRY(upload(device, t, kept, saved, from));
   }
   return MN_OK;
 }
 
-static mn_status restore_tensor(const struct mn_checkpoint *from, struct mn_device *device,
+/* `saved` has the number of `t`, in PyTorch's order; behind a checkpoint's last tensor it has no name. */
+static mn_status restore_tensor(const struct mn_checkpoint_tensor *saved, struct mn_device *device,
                                 struct mn_tensor *t, const struct mn_optimizer *optimizer) {
-  const struct mn_checkpoint_tensor *saved = NULL;
-  MN_TRY(find_tensor(from, t, &saved));
+  const int64_t rows = t->rank == 2 ? t->whole : 1, cols = t->rank == 2 ? t->value.cols : t->whole;
+  if (strcmp(saved->name, t->name) != 0 || saved->rows != rows || saved->cols != cols)
+    return mn_fail(MN_BAD_DATA, "the checkpoint has no %s of [%ld, %ld], which this model has", t->name,
+                   (long)rows, (long)cols);
   MN_TRY(upload(device, t, NULL, saved, saved->value));
   MN_TRY(restore_planes(device, t, saved));
   return optimizer ? restore_kept(device, t, optimizer, saved) : MN_OK;
@@ -96,7 +88,7 @@ static mn_status restore_input(const struct mn_checkpoint *from, struct mn_model
 mn_status mn_snapshot_restore(const struct mn_checkpoint *from, struct mn_model *model,
                               struct mn_optimizer *optimizer, struct mn_progress *progress) {
   for (int i = 0; i < model->count; i++)
-    MN_TRY(restore_tensor(from, model->device, model->parameters[i], optimizer));
+    MN_TRY(restore_tensor(&from->tensors[i], model->device, model->parameters[i], optimizer));
   MN_TRY(restore_input(from, model));
   return progress ? restore_progress(from, progress) : MN_OK;
 }

@@ -33,9 +33,9 @@ static const char *find(const struct mn_sums *sums, const char *path) {
   return NULL;
 }
 
-static mn_status compare(struct mn_sums *sums, struct mn_hdf5_file *file, const char *path,
-                         XXH128_hash_t hash) {
+static mn_status meet(struct mn_sums *sums, struct mn_hdf5_file *file, const char *path, XXH128_hash_t hash) {
   char digits[DIGITS + 1];
+  if (sums->writing) return add(sums, path, hash), MN_OK;
   show(digits, hash);
   const char *line = find(sums, path);
   if (!line && sums->partial) return MN_OK;
@@ -48,12 +48,6 @@ static mn_status compare(struct mn_sums *sums, struct mn_hdf5_file *file, const 
                  "root's attribute " MN_SUMS_ATTRIBUTE ")",
                  file->path, path, line ? "it is not what was saved, by its checksum" : "it has no checksum",
                  file->remedy);
-}
-
-static mn_status meet(struct mn_sums *sums, struct mn_hdf5_file *file, const char *path, XXH128_hash_t hash) {
-  if (!sums->writing) return compare(sums, file, path, hash);
-  add(sums, path, hash);
-  return MN_OK;
 }
 
 /* ---- attributes ---- */
@@ -112,8 +106,7 @@ mn_status mn_sums_read(struct mn_sums *sums, struct mn_hdf5_file *file) {
   if (sums->length == 0) return MN_OK;
   for (const char *c = sums->text; *c; c++) sums->lines += *c == '\n';
   const char *last = find(sums, MN_SUMS_ATTRIBUTE);
-  if (last)
-    return compare(sums, file, MN_SUMS_ATTRIBUTE, XXH3_128bits(sums->text, (size_t)(last - sums->text)));
+  if (last) return meet(sums, file, MN_SUMS_ATTRIBUTE, XXH3_128bits(sums->text, (size_t)(last - sums->text)));
   return mn_fail(MN_BAD_DATA, "%s is damaged at its list of checksums: %s", file->path, file->remedy);
 }
 

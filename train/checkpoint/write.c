@@ -83,12 +83,6 @@ static int set_creation(hid_t creation) {
          H5Pset_attr_phase_change(creation, MN_CHECKPOINT_TENSORS, 0) >= 0;
 }
 
-/* Creates the group at `path`, *group, to be closed. */
-static mn_status create_group(struct writer *writer, hid_t *group, const char *path) {
-  *group = H5Gcreate2(writer->file.root.id, path, H5P_DEFAULT, writer->creation, H5P_DEFAULT);
-  return *group < 0 ? write_failed(writer, path) : MN_OK;
-}
-
 /* Creates the dataset of one of a tensor's arrays; *dataset is to be closed. write_failed comes before
  * the closing calls, because every call to HDF5 clears the error of the one before. */
 static mn_status create_dataset(struct writer *writer, hid_t *dataset, hid_t group,
@@ -125,7 +119,7 @@ static mn_status write_array(struct writer *writer, hid_t group, const char *pat
   if (which == MN_CHECKPOINT_VALUE) MN_TRY(write_factors(writer, dataset, tensor));
   MN_TRY(mn_sums_values(&writer->sums, NULL, path, tensor->name, values,
                         (size_t)(tensor->rows * tensor->cols) * tensor->real));
-  for (mn_hdf5_slab_rows(&slab, tensor->rank, shape + 2 - tensor->rank, NULL, 0, tensor->real); slab.elements;
+  for (mn_hdf5_slab_rows(&slab, tensor->rank, shape + 2 - tensor->rank, 0, tensor->real); slab.elements;
        mn_hdf5_slab_next(&slab)) {
     if (mn_hdf5_write(dataset, memory, &slab, values) < 0 || writer->file.disk.error)
       return write_failed(writer, tensor->name);
@@ -136,53 +130,21 @@ static mn_status write_array(struct writer *writer, hid_t group, const char *pat
   return H5Dclose(dataset) < 0 ? write_failed(writer, tensor->name) : MN_OK;
 }
 
-/* `path` of a group that has attributes, else NULL. */
-static mn_status close_group(struct writer *writer, hid_t group, const char *path) {
-  if (path) MN_TRY(sum_attributes(writer, group, path));
-  return H5Gclose(group) < 0 ? write_failed(writer, "a group") : MN_OK;
-}
-
-/* Writes tensors into the group at `path`, if they have this array. */
-static mn_status write_tensors(struct writer *writer, const char *path,
-                               const struct mn_checkpoint_tensor *tensors, int count, int which) {
-  hid_t group;
-  if (!*mn_checkpoint_array(tensors, which)) return MN_OK;
-  MN_TRY(create_group(writer, &group, path));
-  for (int i = 0; i < count; i++) MN_TRY(write_array(writer, group, path, &tensors[i], which));
-  return close_group(writer, group, NULL);
-}
-
-static mn_status write_model(struct writer *writer) {
-  const struct mn_checkpoint *c = writer->checkpoint;
-  hid_t group;
-  MN_TRY(create_group(writer, &group, "model"));
-  MN_TRY(write_fields(writer, group, mn_checkpoint_model_fields, c));
-  for (int i = 0; i < c->tensor_count; i++)
-    MN_TRY(write_array(writer, group, "model", &c->tensors[i], MN_CHECKPOINT_VALUE));
-  return close_group(writer, group, "model/");
-}
-
-static mn_status write_optimizer(struct writer *writer) {
-  const struct mn_checkpoint *c = writer->checkpoint;
-  hid_t group;
-  MN_TRY(create_group(writer, &group, "optimizer"));
-  MN_TRY(close_group(writer, group, NULL));
-  for (int k = MN_CHECKPOINT_VALUE + 1; k < MN_CHECKPOINT_ARRAYS; k++)
-    MN_TRY(write_tensors(writer, mn_checkpoint_groups[k], c->tensors, c->tensor_count, k));
-  return MN_OK;
-}
-
-/* Writes a group of attributes alone: `fields` unless NULL, and `count` texts, `options`. */
-static mn_status write_small(struct writer *writer, const char *name,
-                             const struct mn_checkpoint_field *fields, const struct mn_text *options,
-                             int count) {
-  hid_t group;
-  char path[MN_SUMS_PATH];
-  snprintf(path, sizeof path, "%s/", name);
-  MN_TRY(create_group(writer, &group, name));
+/* Writes the group at `path`: the attributes of `fields`, unless NULL, and `count` texts or, if `texts` is
+ * NULL, the arrays `which` of as many tensors. */
+static mn_status write_group(struct writer *writer, const char *path,
+                             const struct mn_checkpoint_field *fields, const struct mn_text *texts,
+                             const struct mn_checkpoint_tensor *tensors, int count, int which) {
+  hid_t group = H5Gcreate2(writer->file.root.id, path, H5P_DEFAULT, writer->creation, H5P_DEFAULT);
+  char sum[MN_SUMS_PATH];
+  if (group < 0) return write_failed(writer, path);
   if (fields) MN_TRY(write_fields(writer, group, fields, writer->checkpoint));
-  for (int i = 0; i < count; i++) MN_TRY(write_text(writer, group, options[i].name, options[i].value));
-  return close_group(writer, group, path);
+  for (int i = 0; i < count; i++)
+    MN_TRY(texts ? write_text(writer, group, texts[i].name, texts[i].value)
+                 : write_array(writer, group, path, &tensors[i], which));
+  snprintf(sum, sizeof sum, "%s/", path);
+  if (fields || texts) MN_TRY(sum_attributes(writer, group, sum));
+  return H5Gclose(group) < 0 ? write_failed(writer, "a group") : MN_OK;
 }
 
 static mn_status create_file(struct writer *writer) {
@@ -195,23 +157,28 @@ static mn_status create_file(struct writer *writer) {
 }
 
 static mn_status write_all(struct writer *writer) {
-  const struct mn_checkpoint *checkpoint = writer->checkpoint;
+  const struct mn_checkpoint *c = writer->checkpoint;
   const int64_t version = MN_CHECKPOINT_VERSION;
   MN_TRY(create_file(writer));
   MN_TRY(write_text(writer, writer->file.root.id, "format", MN_CHECKPOINT_FORMAT));
   MN_TRY(write_attribute(writer, writer->file.root.id, "format_version", H5T_STD_I64LE, H5T_NATIVE_INT64, 0,
                          &version));
-  MN_TRY(write_model(writer));
-  MN_TRY(write_tensors(writer, MN_CHECKPOINT_INPUTS, checkpoint->input, MN_CHECKPOINT_INPUT,
+  MN_TRY(write_group(writer, "model", mn_checkpoint_model_fields, NULL, c->tensors, c->tensor_count,
+                     MN_CHECKPOINT_VALUE));
+  if (c->input[0].value)
+    MN_TRY(write_group(writer, MN_CHECKPOINT_INPUTS, NULL, NULL, c->input, MN_CHECKPOINT_INPUT,
                        MN_CHECKPOINT_VALUE));
-  if (!checkpoint->alone) {
-    MN_TRY(write_optimizer(writer));
-    MN_TRY(write_small(writer, "progress", mn_checkpoint_progress_fields, NULL, 0));
-    MN_TRY(write_small(writer, "config", NULL, checkpoint->options, checkpoint->option_count));
+  if (!c->alone) {
+    MN_TRY(write_group(writer, "optimizer", NULL, NULL, NULL, 0, 0));
+    for (int k = MN_CHECKPOINT_VALUE + 1; k < MN_CHECKPOINT_ARRAYS; k++)
+      if (*mn_checkpoint_array(c->tensors, k))
+        MN_TRY(write_group(writer, mn_checkpoint_groups[k], NULL, NULL, c->tensors, c->tensor_count, k));
+    MN_TRY(write_group(writer, "progress", mn_checkpoint_progress_fields, NULL, NULL, 0, 0));
+    MN_TRY(write_group(writer, "config", NULL, c->options, NULL, c->option_count, 0));
   }
-  MN_TRY(write_small(writer, "fingerprint", NULL, checkpoint->fingerprint, checkpoint->fingerprint_count));
-  if (checkpoint->history_count > 0)
-    MN_TRY(write_small(writer, "history", NULL, checkpoint->history, checkpoint->history_count));
+  MN_TRY(write_group(writer, "fingerprint", NULL, c->fingerprint, NULL, c->fingerprint_count, 0));
+  if (c->history_count > 0)
+    MN_TRY(write_group(writer, "history", NULL, c->history, NULL, c->history_count, 0));
   MN_TRY(sum_attributes(writer, writer->file.root.id, "/"));
   mn_sums_end(&writer->sums);
   return write_text(writer, writer->file.root.id, MN_SUMS_ATTRIBUTE, writer->sums.text);

@@ -51,19 +51,15 @@ static void json_tensor(struct mn_json *json, const struct mn_checkpoint_tensor 
   mn_json_close(json);
 }
 
-/* The rows that a resume compares: all, or 4096 spread over the file. */
-static void json_compared(struct mn_json *json, const struct mn_checkpoint *checkpoint) {
-  const char *rows = mn_text_find(checkpoint->options, checkpoint->option_count, "data_rows");
-  if (rows) mn_json_string(json, "compared_rows", strchr(rows, ' ') ? "all" : "4096");
-}
-
-static void json_checkpoint(struct mn_json *json, const char *path, uint64_t size,
-                            const struct mn_checkpoint *checkpoint) {
+static mn_status info_checkpoint(struct mn_json *json, struct mn_hdf5_file *file) {
+  struct mn_checkpoint *checkpoint;
+  MN_TRY(mn_checkpoint_load(&checkpoint, file->path));
+  mn_announce_sums(checkpoint, file->path, 0);
   mn_json_open(json, NULL);
-  mn_json_string(json, "file", path);
+  mn_json_string(json, "file", file->path);
   mn_json_string(json, "kind", "checkpoint");
   mn_json_integer(json, "format_version", checkpoint->version);
-  mn_json_bytes(json, "bytes", (double)size);
+  mn_json_bytes(json, "bytes", (double)file->size);
   mn_json_integer(json, "checksums", checkpoint->checksums);
   mn_json_open(json, "model");
   json_fields(json, checkpoint, mn_checkpoint_model_fields);
@@ -71,7 +67,8 @@ static void json_checkpoint(struct mn_json *json, const char *path, uint64_t siz
   mn_json_close(json);
   mn_json_integer(json, "parameters", mn_model_size(&checkpoint->model));
   for (int k = MN_CHECKPOINT_VALUE + 1; k < MN_CHECKPOINT_ARRAYS; k++)
-    mn_json_boolean(json, mn_checkpoint_kept(k), *mn_checkpoint_array(&checkpoint->tensors[0], k) != NULL);
+    mn_json_boolean(json, basename(mn_checkpoint_groups[k]),
+                    *mn_checkpoint_array(&checkpoint->tensors[0], k) != NULL);
   mn_json_array_open(json, "tensors");
   for (int i = 0; i < checkpoint->tensor_count; i++) json_tensor(json, &checkpoint->tensors[i]);
   mn_json_close(json);
@@ -82,18 +79,13 @@ static void json_checkpoint(struct mn_json *json, const char *path, uint64_t siz
     json_fields(json, checkpoint, mn_checkpoint_progress_fields);
     mn_json_close(json);
   }
-  json_compared(json, checkpoint);
+  /* The rows that a resume compares: all, or 4096 spread over the file. */
+  const char *rows = mn_text_find(checkpoint->options, checkpoint->option_count, "data_rows");
+  if (rows) mn_json_string(json, "compared_rows", strchr(rows, ' ') ? "all" : "4096");
   json_options(json, "config", checkpoint->options, checkpoint->option_count);
   json_options(json, "fingerprint", checkpoint->fingerprint, checkpoint->fingerprint_count);
   json_options(json, "history", checkpoint->history, checkpoint->history_count);
   mn_json_close(json);
-}
-
-static mn_status info_checkpoint(struct mn_json *json, struct mn_hdf5_file *file) {
-  struct mn_checkpoint *checkpoint;
-  MN_TRY(mn_checkpoint_load(&checkpoint, file->path));
-  mn_announce_sums(checkpoint, file->path, 0);
-  json_checkpoint(json, file->path, file->size, checkpoint);
   mn_checkpoint_free(checkpoint);
   return MN_OK;
 }

@@ -18,8 +18,7 @@ struct verdict {
 static mn_status read_all(struct mn_hdf5_file *file, const struct mn_hdf5_object *dataset) {
   struct mn_hdf5_slab slab;
   MN_TRY(mn_hdf5_check(file, dataset));
-  mn_hdf5_slab_rows(&slab, dataset->rank, dataset->shape,
-                    dataset->layout == H5D_CHUNKED ? dataset->chunk : NULL, 0, dataset->element);
+  mn_hdf5_slab_rows(&slab, dataset->rank, dataset->shape, 0, dataset->element);
   void *buffer = malloc(slab.elements * dataset->element); /* the first slab is the largest */
   if (!buffer)
     return mn_fail(MN_NO_MEMORY, "no memory for %llu elements of %s", (unsigned long long)slab.elements,
