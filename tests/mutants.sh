@@ -579,8 +579,8 @@ mutant "log: lines go on after one is missing" train/command/log.c 'if (!log->fi
 mutant "log: a line half written stays" train/command/log.c '(void)cut(log);' ''
 mutant "log: a finished run ends again" train/command/log.c 'if (log->ended || !begin_line(log, &json, "end")) return;' 'if (!begin_line(log, &json, "end")) return;'
 u=train/command/resume.c
-mutant "resumed: other rows unseen" $u '  if (then && !is_data_named(o))' '  if (0)'
-mutant "resumed: rows that were known are forgotten" $u 'if (strlen(then) > strlen(s->fingerprint))' 'if (0)'
+mutant "resumed: other rows unseen" $u '  if (then && !same && !named)' '  if (0)'
+mutant "resumed: rows that were known are forgotten" $u 'if (same && strlen(then) > strlen(s->fingerprint))' 'if (0)'
 mutant "resumed: another model's options" $u 'if (!(row->flags & MN_OPTION_COURSE))' 'if (0)'
 mutant "resumed: no word of a change" $u 'return kept + s->changes;' 'return kept;'
 mutant "resumed: the epochs of the rows before" train/command/session.c 'p->epoch = p->samples / p->rows;' ''
@@ -614,8 +614,8 @@ mutant "standardised: the mean stays" data/read.c '- form->mean[c]) *' ') *'
 mutant "standardised: pieces are taken around their own means alone" data/columns.c 'c->deviation[i] += apart * apart * had * ((double)count / all);' ''
 mutant "standardised: an evaluation takes rows as they are" $e '.mean = e->model->mean,' '.mean = NULL,'
 mutant "standardised: a checkpoint's numbers are not taken up" train/checkpoint/restore.c 'if (!from->input[0].value) return MN_OK;' 'return MN_OK;'
-mutant "held out: another seed than the run's" train/command/session.c '&s->test, part, s->from->progress.seed)' \
-  '&s->test, part, 0)'
+mutant "held out: another seed than the run's" train/command/session.c 's->from->progress.seed, s->stratified)' \
+  '0, s->stratified)'
 mutant "held out: the remainders are lost" $v 'c < held; c++) strata[c].held++;' 'c < 0; c++) strata[c].held++;'
 mutant "held out: an old run's rows as a new one's" train/command/session.c 's->stratified = was_stratified(s);' 's->stratified = 1;'
 mutant "best: as good is better" $c 'epoch_end && metric > p->best' 'epoch_end && metric >= p->best'

@@ -51,51 +51,39 @@ static void shape_text(char *out, size_t size, const struct mn_checkpoint_tensor
     snprintf(out, size, "%s [%" PRId64 "]", type, tensor->cols);
 }
 
-/* Reports a tensor that cannot be compared: it exists in one checkpoint only (the other is NULL), or has
- * another shape or type. */
-static void report_unlike(struct diff *diff, const char *name, const struct mn_checkpoint_tensor *a,
-                          const struct mn_checkpoint_tensor *b) {
-  char shapes[2][80] = {"", ""};
-  if (a) shape_text(shapes[0], sizeof shapes[0], a);
-  if (b) shape_text(shapes[1], sizeof shapes[1], b);
-  diff->tensors++;
-  mn_json_open(&diff->json, NULL);
-  mn_json_string(&diff->json, "name", name);
-  mn_json_string(&diff->json, "a", a ? shapes[0] : NULL);
-  mn_json_string(&diff->json, "b", b ? shapes[1] : NULL);
-  mn_json_close(&diff->json);
-}
-
-static void report_distance(struct diff *diff, const char *name, const struct distance *distance) {
-  diff->tensors++;
-  mn_json_open(&diff->json, NULL);
-  mn_json_string(&diff->json, "name", name);
-  mn_json_integer(&diff->json, "elements", distance->elements);
-  mn_json_integer(&diff->json, "differing", distance->differing);
-  mn_json_integer(&diff->json, "nan", distance->nan);
-  mn_json_unsigned(&diff->json, "max_ulp", distance->ulp);
-  mn_json_close(&diff->json);
-}
-
 static const struct mn_checkpoint_tensor *find(const struct mn_checkpoint *checkpoint, const char *name) {
   for (int i = 0; i < checkpoint->tensor_count; i++)
     if (strcmp(checkpoint->tensors[i].name, name) == 0) return &checkpoint->tensors[i];
   return NULL;
 }
 
-/* Compares an array of one tensor in two checkpoints; a or b is NULL if that checkpoint lacks the tensor. */
+/* Compares an array of one tensor in two checkpoints; a or b is NULL if that checkpoint lacks the tensor. One
+ * that only one of them has, or that has another shape or type there, is shown as what each has. */
 static void compare_array(struct diff *diff, const char *group, const struct mn_checkpoint_tensor *a,
                           const struct mn_checkpoint_tensor *b, int which) {
   const void *x = a ? *mn_checkpoint_array(a, which) : NULL, *y = b ? *mn_checkpoint_array(b, which) : NULL;
-  char name[128];
+  const int alike =
+      x && y && a->rank == b->rank && a->rows == b->rows && a->cols == b->cols && a->real == b->real;
+  char name[128], shapes[2][80] = {"", ""};
+  struct distance distance = {0, 0, 0, 0};
+  if (alike) distance = measure(x, y, a->rows * a->cols, a->real);
+  if ((!x && !y) || (alike && distance.differing == 0)) return;
   snprintf(name, sizeof name, "%s/%s", group, a ? a->name : b->name);
-  if (!x && !y) return;
-  if (!x || !y || a->rank != b->rank || a->rows != b->rows || a->cols != b->cols || a->real != b->real) {
-    report_unlike(diff, name, x ? a : NULL, y ? b : NULL);
-    return;
+  diff->tensors++;
+  mn_json_open(&diff->json, NULL);
+  mn_json_string(&diff->json, "name", name);
+  if (alike) {
+    mn_json_integer(&diff->json, "elements", distance.elements);
+    mn_json_integer(&diff->json, "differing", distance.differing);
+    mn_json_integer(&diff->json, "nan", distance.nan);
+    mn_json_unsigned(&diff->json, "max_ulp", distance.ulp);
+  } else {
+    if (x) shape_text(shapes[0], sizeof shapes[0], a);
+    if (y) shape_text(shapes[1], sizeof shapes[1], b);
+    mn_json_string(&diff->json, "a", x ? shapes[0] : NULL);
+    mn_json_string(&diff->json, "b", y ? shapes[1] : NULL);
   }
-  struct distance distance = measure(x, y, a->rows * a->cols, a->real);
-  if (distance.differing > 0) report_distance(diff, name, &distance);
+  mn_json_close(&diff->json);
 }
 
 static void compare_tensors(struct diff *diff, const struct mn_checkpoint *a, const struct mn_checkpoint *b) {

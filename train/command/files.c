@@ -46,15 +46,6 @@ static mn_status check_output(const char *name, const char *path, int may_exist,
   return mn_fail(MN_NO_CREATE, "--%s %s exists; %s, or name another file", name, path, remedy);
 }
 
-static mn_status check_log(const char *path, int resume) {
-  int there = 0;
-  MN_TRY(check_output("log", path, resume, "it is the log of another run: move it away"));
-  if (path) MN_TRY(mn_atomic_file_exists(path, &there));
-  if (!there || access(path, R_OK | W_OK) == 0) return MN_OK;
-  return mn_fail(MN_NO_CREATE, "--log %s: %s; name a file that can be read and written", path,
-                 strerror(errno));
-}
-
 mn_status mn_files_check(const struct mn_options *o) {
   enum { WRITTEN = 3, OTHERS = 5 };
   const struct file files[] = {{"--out", o->out},   {"--log", o->log},   {"--plot", o->plot},
@@ -67,7 +58,10 @@ mn_status mn_files_check(const struct mn_options *o) {
     MN_TRY(check_distinct(&files[0], &(struct file){"the log", o->files[i]}, 0));
   MN_TRY(check_output("out", o->out, o->force, "--force replaces it"));
   MN_TRY(check_output("plot", o->plot, o->force || o->resume, "--force replaces it"));
-  MN_TRY(check_log(o->log, o->resume));
+  MN_TRY(check_output("log", o->log, o->resume, "it is the log of another run: move it away"));
+  if (o->log && access(o->log, R_OK | W_OK) != 0 && errno != ENOENT)
+    return mn_fail(MN_NO_CREATE, "--log %s: %s; name a file that can be read and written", o->log,
+                   strerror(errno));
   const int found = o->plot ? system("command -v gnuplot >/dev/null") : 0;
   if (found == 0) return MN_OK;
   if (found < 0) return mn_fail(MN_LIBRARY, "gnuplot cannot be looked for: %s", strerror(errno));

@@ -25,13 +25,6 @@ static mn_status is_another(const struct mn_log *log, const char *what) {
                  log->path, what);
 }
 
-/* Locks the file while the log is open; a file system without locks is accepted. */
-static mn_status take_lock(const struct mn_log *log) {
-  if (flock(fileno(log->file), LOCK_EX | LOCK_NB) == 0 || errno != EWOULDBLOCK) return MN_OK;
-  return mn_fail(MN_NO_CREATE, "--log %s: another run is writing it; wait for its end, or name another file",
-                 log->path);
-}
-
 /* Reads a line as a JSON object; NULL at the end, and for the partial line that a killed run left. */
 static mn_status read_line(const struct mn_log *log, json_t **out, char **text, size_t *room) {
   /* Zeroed, since jansson may run out of memory without setting the code: 0 is json_error_unknown. */
@@ -60,7 +53,7 @@ static int leads_to(const json_t *line, int64_t resumed) {
 
 /* Finds the end of the last whole line that led to the checkpoint. The run's id there must be `id`; a log
  * that ends earlier belongs to a copy of the run. */
-static mn_status find_end(struct mn_log *log, off_t *end, int64_t resumed, const char *id) {
+static mn_status find_end(struct mn_log *log, int64_t resumed, const char *id) {
   char *text = NULL, now[40] = "";
   size_t room = 0;
   json_t *line;
@@ -76,7 +69,7 @@ static mn_status find_end(struct mn_log *log, off_t *end, int64_t resumed, const
                       ? json_number_value(json_object_get(line, "loss"))
                       : (double)NAN;
     }
-    *end = ftello(log->file);
+    log->end = ftello(log->file);
     json_decref(line);
     status = read_line(log, &line, &text, &room);
   }
@@ -147,30 +140,24 @@ static void write_start(struct mn_log *log, const struct mn_session *session, co
   end_line(log, &json);
 }
 
-/* Opens, locks and cuts the log that a resumed run continues; *found is 0 if it does not exist. */
-static mn_status go_on(struct mn_log *log, const struct mn_session *session, int *found) {
-  log->file = fopen(log->path, "r+e");
-  *found = log->file != NULL;
-  if (!log->file) return errno == ENOENT ? MN_OK : cannot_use(log, errno);
-  MN_TRY(take_lock(log));
-  MN_TRY(find_end(log, &log->end, session->from->progress.step, session->begun));
-  if (log->ended) return MN_OK;
-  const int error = cut(log);
-  return error ? cannot_use(log, error) : MN_OK;
-}
-
 mn_status mn_log_open(struct mn_log *log, const char *path, const struct mn_session *session,
                       const struct mn_text *config, int count) {
-  int found = 0;
   *log = (struct mn_log){.path = path, .start = mn_seconds(), .loss = NAN};
   log->last = log->start;
   if (!path) return MN_OK;
-  if (session->from) MN_TRY(go_on(log, session, &found));
+  if (session->from && !(log->file = fopen(path, "r+e")) && errno != ENOENT) return cannot_use(log, errno);
+  const int found = log->file != NULL;
   if (!found && !(log->file = fopen(path, "wxe")))
     return mn_fail(MN_NO_CREATE, "--log %s: %s; name %s", path, strerror(errno),
                    errno == EEXIST ? "another file, or move it away"
                                    : "a file in a folder that can be written");
-  if (!found) MN_TRY(take_lock(log));
+  /* Locked while the log is open; a file system without locks is accepted. */
+  if (flock(fileno(log->file), LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK)
+    return mn_fail(MN_NO_CREATE,
+                   "--log %s: another run is writing it; wait for its end, or name another file", path);
+  if (found) MN_TRY(find_end(log, session->from->progress.step, session->begun));
+  const int error = found && !log->ended ? cut(log) : 0;
+  if (error) return cannot_use(log, error);
   log->begun = log->end == 0;
   if (log->begun) write_start(log, session, config, count);
   return MN_OK;

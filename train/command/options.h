@@ -76,9 +76,6 @@ void mn_options_model(const struct mn_options *options, struct mn_model_config *
 /* The optimizer that the options name. */
 void mn_options_optimizer(const struct mn_options *options, struct mn_optimizer_config *out);
 
-/* "train" … of a command. */
-const char *mn_command_name(enum mn_command command);
-
 /* The options that make a run what it is (data, model, training, seed, precision: what /config holds), as
  * text by name; returns how many. It always lists all of them; if two exclude each other, the unset one has
  * the text "0" or "". Values are canonical: two spellings of one value give one text. No text is cut off:

@@ -22,7 +22,7 @@ enum { FIRST_KEY = 256, HELP_KEY = FIRST_KEY + MN_OPTION_MOST };
 
 static mn_status find_command(enum mn_command *out, const char *word) {
   for (*out = 0; *out < MN_COMMANDS; ++*out)
-    if (strcmp(word, mn_command_name(*out)) == 0) return MN_OK;
+    if (strcmp(word, mn_command_rows[*out].name) == 0) return MN_OK;
   return mn_fail(MN_USAGE, "'%s' is no command; write minnow COMMAND first, as minnow --help lists them",
                  word);
 }
@@ -63,7 +63,7 @@ static mn_status take_option(struct mn_options *options, int index, const char *
 
 /* What getopt_long has refused: `word` is the one that it read last, `key` the option's, if it is one. */
 static mn_status refuse(enum mn_command command, int key, const char *word) {
-  const char *name = mn_command_name(command), *value = strchr(word, '=');
+  const char *name = mn_command_rows[command].name, *value = strchr(word, '=');
   if (key >= FIRST_KEY)
     return mn_fail(MN_USAGE, "'%s': this option takes no value; leave out '%s'", word, value);
   if (key)
@@ -156,7 +156,7 @@ static void print_commands(FILE *out) {
   print_words(out, "A minimal neural-net engine that trains.", 0);
   putc('\n', out);
   for (int i = 0; i < MN_COMMANDS; i++) {
-    snprintf(name, sizeof name, "%s %s", mn_command_name(i), mn_command_rows[i].arguments);
+    snprintf(name, sizeof name, "%s %s", mn_command_rows[i].name, mn_command_rows[i].arguments);
     print_item(out, name, mn_command_rows[i].summary, COMMAND_INDENT);
   }
   putc('\n', out);
@@ -280,7 +280,7 @@ static mn_status check_needed(const struct mn_options *o) {
     return mn_fail(MN_USAGE, "train needs rows: --data F for a file's, or --synthetic n for random ones");
   for (int i = 0; i < mn_option_count; i++)
     if (mn_option_rows[i].required >> o->command & 1 && !is_set(o, i))
-      return mn_fail(MN_USAGE, "%s needs --%s %s, the %s", mn_command_name(o->command),
+      return mn_fail(MN_USAGE, "%s needs --%s %s, the %s", mn_command_rows[o->command].name,
                      mn_option_rows[i].name, mn_option_rows[i].argument, mn_option_of(i, o->command).help);
   return MN_OK;
 }
@@ -420,25 +420,19 @@ int mn_options_kept(const struct mn_options *options, struct mn_text *out, int r
   return count;
 }
 
-/* If two options exclude each other, one is unset in /config: "0" or "", which a command line cannot contain.
- */
-static int read_unset(struct mn_options *options, int index, const char *text) {
-  const struct mn_option_row *row = &mn_option_rows[index];
-  void *field = (char *)options + row->offset;
-  if (mn_option_excludes(index) < 0 || strcmp(text, row->kind == MN_KIND_INTEGER ? "0" : "") != 0) return -1;
-  if (row->kind == MN_KIND_INTEGER)
-    *(int64_t *)field = 0;
-  else
-    *(const char **)field = NULL;
-  return 0;
-}
-
 mn_status mn_options_set(struct mn_options *options, const char *name, const char *value) {
   int index = mn_option_find(name);
   if (index < 0 || !(mn_option_rows[index].flags & (MN_OPTION_CONFIG | MN_OPTION_KEPT)))
     return mn_fail(MN_BAD_DATA, "/config has '%s', which no run here has; was it written by another minnow?",
                    name);
-  if (read_unset(options, index, value) == 0) return MN_OK;
+  /* If two options exclude each other, one is unset in /config: "0" or "", which a command line cannot
+   * contain. */
+  const struct mn_option_row *row = &mn_option_rows[index];
+  const int number = row->kind == MN_KIND_INTEGER;
+  if (mn_option_excludes(index) >= 0 && strcmp(value, number ? "0" : "") == 0) {
+    memset((char *)options + row->offset, 0, number ? sizeof(int64_t) : sizeof(char *));
+    return MN_OK;
+  }
   if (mn_option_read(options, index, MN_COMMAND_TRAIN, value) == 0) return MN_OK;
   char remedy[256];
   mn_option_describe(remedy, sizeof remedy, index, MN_COMMAND_TRAIN, value);

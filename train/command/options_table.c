@@ -111,10 +111,6 @@ const struct mn_command_row mn_command_rows[] = {
 };
 _Static_assert(sizeof mn_command_rows / sizeof *mn_command_rows == MN_COMMANDS, "a row for each command");
 
-const char *mn_command_name(enum mn_command command) {
-  return mn_command_rows[command].name;
-}
-
 int mn_option_taken(int index, enum mn_command command) {
   return table[index].kind != MN_KIND_HEADING && table[index].commands >> command & 1;
 }

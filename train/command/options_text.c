@@ -20,13 +20,10 @@ static int in_bounds(const struct mn_option_row *row, double value) {
 
 /* Digits alone: strtoll would take blanks and signs too. */
 static int read_unsigned(uint64_t *out, const char *text, size_t length) {
-  char digits[24], *end;
-  if (length == 0 || length >= sizeof digits || strspn(text, "0123456789") < length) return -1;
-  memcpy(digits, text, length);
-  digits[length] = 0;
+  if (length == 0 || strspn(text, "0123456789") != length) return -1;
   errno = 0;
-  uint64_t value = strtoull(digits, &end, 10);
-  if (errno != 0 || *end != 0) return -1;
+  uint64_t value = strtoull(text, NULL, 10);
+  if (errno != 0) return -1;
   *out = value;
   return 0;
 }
@@ -66,51 +63,38 @@ static int read_list(struct mn_list *out, const struct mn_option_row *row, const
   return 0;
 }
 
-static int read_every(struct mn_options *options, const struct mn_option_row *row, const char *text) {
-  size_t length = strlen(text);
-  int seconds = length > 1 && text[length - 1] == 's';
-  if (read_integer(&options->save_every, row, text, length - (size_t)seconds) != 0) return -1;
-  options->save_seconds = seconds;
-  return 0;
-}
-
-/* Sets an option to "auto"; −1 for the kinds that never have it. */
+/* Sets an option to "auto": a number, or a list. */
 static int read_auto(struct mn_options *options, const struct mn_option_row *row) {
   void *field = (char *)options + row->offset;
   if (row->kind == MN_KIND_INTEGER)
     *(int64_t *)field = (int64_t)row->auto_value;
   else if (row->kind == MN_KIND_REAL)
     *(double *)field = row->auto_value;
-  else if (row->kind == MN_KIND_LIST)
-    *(struct mn_list *)field = (struct mn_list){.count = 0};
   else
-    return -1;
+    *(struct mn_list *)field = (struct mn_list){.count = 0};
   return 0;
-}
-
-/* Flags read "yes" or "no", as /config has them. */
-static int read_flag(int *out, const char *text) {
-  *out = strcmp(text, "yes") == 0;
-  return *out || strcmp(text, "no") == 0 ? 0 : -1;
 }
 
 int mn_option_read(struct mn_options *options, int index, enum mn_command command, const char *text) {
   const struct mn_option_row *row = &mn_option_rows[index];
   void *field = (char *)options + row->offset;
+  const size_t length = strlen(text);
   if (strcmp(text, "auto") == 0 && row->automatic >> command & 1) return read_auto(options, row);
   switch (row->kind) {
-  case MN_KIND_FLAG:
-    return read_flag(field, text);
+  case MN_KIND_FLAG: /* as /config has it */
+    *(int *)field = strcmp(text, "yes") == 0;
+    return *(int *)field || strcmp(text, "no") == 0 ? 0 : -1;
   case MN_KIND_INTEGER:
-    return read_integer(field, row, text, strlen(text));
+    return read_integer(field, row, text, length);
   case MN_KIND_SEED:
-    return read_unsigned(field, text, strlen(text));
+    return read_unsigned(field, text, length);
   case MN_KIND_REAL:
     return read_real(field, row, text);
   case MN_KIND_LIST:
     return read_list(field, row, text);
   case MN_KIND_EVERY:
-    return read_every(options, row, text);
+    options->save_seconds = length > 1 && text[length - 1] == 's';
+    return read_integer(field, row, text, length - (size_t)options->save_seconds);
   /* A forgotten value must not make the next option a file's name. */
   case MN_KIND_TEXT:
     if (*text == 0 || strncmp(text, "--", 2) == 0) return -1;
@@ -133,18 +117,12 @@ void mn_option_reset(struct mn_options *options, int index, enum mn_command comm
 
 /* To text. */
 
-static int show_integer(char *out, size_t size, const struct mn_option_row *row, int64_t value) {
-  return row->words ? snprintf(out, size, "%s", row->words[value]) : snprintf(out, size, "%" PRId64, value);
-}
-
-static int show_list(char *out, size_t size, const struct mn_option_row *row, const struct mn_list *list) {
-  char item[MN_TEXT_VALUE];
+static int show_list(char *out, size_t size, const struct mn_list *list) {
   int length = snprintf(out, size, "%s", list->count ? "" : "auto");
-  for (int i = 0; i < list->count; i++) {
-    show_integer(item, sizeof item, row, list->items[i]);
-    length += snprintf(out + (length < (int)size ? length : 0),
-                       length < (int)size ? size - (size_t)length : 0, "%s%s", i ? "," : "", item);
-  }
+  for (int i = 0; i < list->count; i++)
+    length +=
+        snprintf(out + (length < (int)size ? length : 0), length < (int)size ? size - (size_t)length : 0,
+                 "%s%" PRId64, i ? "," : "", list->items[i]);
   return length;
 }
 
@@ -158,14 +136,15 @@ int mn_option_show(char *out, size_t size, const struct mn_options *options, int
   case MN_KIND_INTEGER:
     if (row->automatic && (double)*(const int64_t *)field == row->auto_value)
       return snprintf(out, size, "auto");
-    return show_integer(out, size, row, *(const int64_t *)field);
+    if (row->words) return snprintf(out, size, "%s", row->words[*(const int64_t *)field]);
+    return snprintf(out, size, "%" PRId64, *(const int64_t *)field);
   case MN_KIND_SEED:
     return snprintf(out, size, "%" PRIu64, *(const uint64_t *)field);
   case MN_KIND_REAL:
     mn_json_show_real(out, size, *(const double *)field);
     return (int)strlen(out);
   case MN_KIND_LIST:
-    return show_list(out, size, row, field);
+    return show_list(out, size, field);
   case MN_KIND_EVERY:
     return snprintf(out, size, "%" PRId64 "%s", options->save_every, options->save_seconds ? "s" : "");
   case MN_KIND_TEXT:
@@ -186,33 +165,22 @@ void mn_option_describe(char *out, size_t size, int index, enum mn_command comma
   int too_large = value && *value && value[strspn(value, "0123456789")] == 0;
   if (row->high > 0 && (row->flags & MN_OPTION_BELOW || row->high < MN_OPTION_WIDEST || too_large))
     snprintf(high, sizeof high, " to %s%.0f", row->flags & MN_OPTION_BELOW ? "below " : "", row->high);
+  static const char *const needed[] = {
+      [MN_KIND_FLAG] = "yes or no is needed",
+      [MN_KIND_SEED] = "a whole number from 0 to 18446744073709551615 is needed",
+      [MN_KIND_TEXT] = "a name is needed",
+      [MN_KIND_EVERY] = "a number of steps such as 500, or of seconds such as 30s, is needed",
+  };
   if (row->words) {
     mn_words_join(words, sizeof words, row->words, ", ", " or ");
     snprintf(out, size, "%s%s is needed", words, or_auto);
-    return;
-  }
-  switch (row->kind) {
-  case MN_KIND_SEED:
-    snprintf(out, size, "a whole number from 0 to %" PRIu64 " is needed", UINT64_MAX);
-    break;
-  case MN_KIND_INTEGER:
-  case MN_KIND_REAL:
+  } else if (row->kind == MN_KIND_INTEGER || row->kind == MN_KIND_REAL) {
     snprintf(out, size, "a %snumber %s %g%s%s is needed", row->kind == MN_KIND_INTEGER ? "whole " : "",
              row->flags & MN_OPTION_ABOVE ? "above" : "from", row->low, high, or_auto);
-    break;
-  case MN_KIND_LIST:
+  } else if (row->kind == MN_KIND_LIST) {
     snprintf(out, size, "whole numbers from 1 are needed, one a block and at most %d, such as 128,128",
              MN_MODEL_DEPTH);
-    break;
-  case MN_KIND_EVERY:
-    snprintf(out, size, "a number of steps such as 500, or of seconds such as 30s, is needed");
-    break;
-  case MN_KIND_FLAG:
-    snprintf(out, size, "yes or no is needed");
-    break;
-  case MN_KIND_TEXT:
-  case MN_KIND_HEADING:
-    snprintf(out, size, "a name is needed");
-    break;
+  } else {
+    snprintf(out, size, "%s", needed[row->kind]);
   }
 }

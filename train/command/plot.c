@@ -41,11 +41,6 @@ struct run {
   struct series series[2];
 };
 
-struct runs {
-  struct run *all;
-  int count;
-};
-
 /* Reading logs. */
 
 static mn_status add_point(struct series *series, const struct point *point) {
@@ -115,19 +110,14 @@ static mn_status read_lines(struct run *run, FILE *file) {
 }
 
 /* Refuses a pipe: to open one would wait for a writer. */
-static mn_status open_log(FILE **out, const char *path) {
-  struct stat about;
-  const int there = stat(path, &about) == 0, file = there && S_ISREG(about.st_mode);
-  *out = file ? fopen(path, "re") : NULL;
-  if (*out) return MN_OK;
-  return mn_fail(MN_NO_INPUT, "cannot read %s: %s; name a log that minnow train --log wrote", path,
-                 there && !file ? "it is no regular file" : strerror(errno));
-}
-
 static mn_status read_log(struct run *run, const char *path) {
+  struct stat about;
+  const int there = stat(path, &about) == 0, regular = there && S_ISREG(about.st_mode);
+  FILE *file = regular ? fopen(path, "re") : NULL;
   run->path = path;
-  FILE *file;
-  MN_TRY(open_log(&file, path));
+  if (!file)
+    return mn_fail(MN_NO_INPUT, "cannot read %s: %s; name a log that minnow train --log wrote", path,
+                   there && !regular ? "it is no regular file" : strerror(errno));
   mn_status status = read_lines(run, file);
   fclose(file);
   if (status == MN_OK && run->series[TRAIN].count == 0 && run->series[TEST].count == 0)
@@ -156,10 +146,10 @@ static void put_number(FILE *script, double value) {
 
 /* The series of every run. In gnuplot two empty lines end a series; one without points gets a point of NaN,
  * so that the series after it keep their numbers. */
-static void put_points(FILE *script, const struct runs *runs, int which) {
+static void put_points(FILE *script, const struct run *runs, int count, int which) {
   fprintf(script, "%s << END\n", which == TRAIN ? "$train" : "$test");
-  for (int i = 0; i < runs->count; i++) {
-    const struct series *series = &runs->all[i].series[which];
+  for (int i = 0; i < count; i++) {
+    const struct series *series = &runs[i].series[which];
     for (int64_t k = 0; k < series->count * VALUES; k++) {
       put_number(script, series->points[k / VALUES].values[k % VALUES]);
       if (k % VALUES == VALUES - 1) putc('\n', script);
@@ -195,12 +185,12 @@ static void put_runs(FILE *script, const struct run *runs, int count) {
   fprintf(script, "pace = %.9g\n", pace);
 }
 
-static mn_status write_script(FILE *script, const char *out, const struct runs *runs) {
+static mn_status write_script(FILE *script, const char *out, const struct run *runs, int count) {
   const size_t length = strlen(out);
   fprintf(script, "png = %d\nheight = 720\n%s", length > 4 && strcmp(out + length - 4, ".png") == 0,
           paper_script);
-  for (int which = TRAIN; which <= TEST; which++) put_points(script, runs, which);
-  put_runs(script, runs->all, runs->count);
+  for (int which = TRAIN; which <= TEST; which++) put_points(script, runs, count, which);
+  put_runs(script, runs, count);
   fputs(plot_script, script);
   if (fflush(script) == 0 && !ferror(script)) return MN_OK;
   return mn_fail(MN_IO, "cannot write gnuplot's script: %s; is there room in /tmp?", strerror(errno));
@@ -251,12 +241,12 @@ static mn_status draw_into(const char *out, int replace, FILE *script, FILE *err
   return status;
 }
 
-static mn_status draw(const char *out, int replace, struct runs *runs) {
+static mn_status draw(const char *out, int replace, const struct run *runs, int count) {
   FILE *script = tmpfile(), *errors = tmpfile();
   mn_status status = MN_OK;
   if (!script || !errors)
     status = mn_fail(MN_IO, "no temporary file for gnuplot: %s; is there room in /tmp?", strerror(errno));
-  if (status == MN_OK) status = write_script(script, out, runs);
+  if (status == MN_OK) status = write_script(script, out, runs, count);
   if (status == MN_OK) status = draw_into(out, replace, script, errors);
   if (script) fclose(script);
   if (errors) fclose(errors);
@@ -265,15 +255,15 @@ static mn_status draw(const char *out, int replace, struct runs *runs) {
 
 mn_status mn_plot(const char *out, int replace, char **logs, int count) {
   MN_REQUIRE(count > 0);
-  struct runs runs = {calloc((size_t)count, sizeof *runs.all), count};
-  if (!runs.all) return mn_fail(MN_NO_MEMORY, "no memory for %d logs", count);
+  struct run *runs = calloc((size_t)count, sizeof *runs);
+  if (!runs) return mn_fail(MN_NO_MEMORY, "no memory for %d logs", count);
   mn_status status = MN_OK;
-  for (int i = 0; i < count && status == MN_OK; i++) status = read_log(&runs.all[i], logs[i]);
-  if (status == MN_OK) status = draw(out, replace, &runs);
+  for (int i = 0; i < count && status == MN_OK; i++) status = read_log(&runs[i], logs[i]);
+  if (status == MN_OK) status = draw(out, replace, runs, count);
   for (int i = 0; i < count; i++) {
-    free(runs.all[i].series[TRAIN].points);
-    free(runs.all[i].series[TEST].points);
+    free(runs[i].series[TRAIN].points);
+    free(runs[i].series[TEST].points);
   }
-  free(runs.all);
+  free(runs);
   return status;
 }

@@ -217,7 +217,8 @@ struct output {
 
 static mn_status cannot_write(const struct output *o) {
   if (o->disk.error) return mn_atomic_file_fail("write", o->on_disk.path, o->disk.error);
-  return mn_fail(MN_LIBRARY, "--out %s: HDF5 failed: %s", o->on_disk.path, mn_hdf5_reason());
+  return mn_fail(MN_LIBRARY, "--out %s: HDF5 failed: %s", o->on_disk.path,
+                 o->disk.reason ? o->disk.reason : mn_hdf5_reason());
 }
 
 /* Creation properties of a file or dataset, to be closed, that store no times: equal outputs are equal files.
@@ -236,9 +237,9 @@ static mn_status create(struct output *o, int set, hid_t type, int64_t cols) {
   hid_t creation = creation_of(H5P_DATASET_CREATE);
   if (space >= 0 && creation >= 0)
     o->sets[set] = H5Dcreate2(o->file, set_names[set], type, space, H5P_DEFAULT, creation, H5P_DEFAULT);
+  mn_status status = o->sets[set] < 0 ? cannot_write(o) : MN_OK; /* the closing calls clear the reason */
   if (creation >= 0) H5Pclose(creation);
   if (space >= 0) H5Sclose(space);
-  mn_status status = o->sets[set] < 0 ? cannot_write(o) : MN_OK;
   mn_hdf5_unlock();
   return status;
 }

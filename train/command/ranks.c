@@ -103,29 +103,17 @@ mn_status mn_ranks_introduce(const struct mn_session *s) {
 /* The default grid: the most shards, up to the ranks of a host, whose number divides ranks and groups; the
  * rest are replicas. A batch that the replicas do not divide, or a layer that the shards do not, is
  * refused later. */
-static int choose_shards(const struct mn_ranks *ranks, const struct mn_model_config *c) {
-  int shards = ranks->neighbours;
-  while (shards > 1 && (ranks->all.size % shards || c->groups % shards)) shards--;
-  return shards < 1 ? 1 : shards;
-}
-
-/* The number of shards in --ranks; `size` ranks were started. */
-static mn_status read_shards(const struct mn_session *s, int size, int *shards) {
-  const char *text = s->options.ranks;
-  long p, d;
-  if (!read_grid(text, &p, &d))
-    return mn_fail(MN_USAGE, "--ranks '%s': 4x2, for 2 replicas of 4 shards each, is an example", text);
-  if (p * d != size)
-    return mn_fail(MN_USAGE, "--ranks %s is %ld ranks, but %d %s started: mpirun -n %ld starts as many", text,
-                   p * d, size, size == 1 ? "was" : "were", p * d);
-  *shards = (int)p;
-  return MN_OK;
-}
-
 mn_status mn_ranks_choose_grid(const struct mn_session *s, const struct mn_model_config *c) {
-  const int size = s->ranks ? s->ranks->all.size : 1, by_itself = strcmp(s->options.ranks, "auto") == 0;
-  int shards = by_itself && s->ranks ? choose_shards(s->ranks, c) : 1;
-  mn_status status = by_itself ? MN_OK : read_shards(s, size, &shards);
-  if (status == MN_OK) status = mn_ranks_set_grid(s->ranks, shards);
+  const char *text = s->options.ranks;
+  const int size = s->ranks ? s->ranks->all.size : 1;
+  long shards = s->ranks ? s->ranks->neighbours : 1, replicas;
+  mn_status status = MN_OK;
+  while (shards > 1 && (size % shards || c->groups % shards)) shards--;
+  if (strcmp(text, "auto") != 0 && !read_grid(text, &shards, &replicas))
+    status = mn_fail(MN_USAGE, "--ranks '%s': 4x2, for 2 replicas of 4 shards each, is an example", text);
+  else if (strcmp(text, "auto") != 0 && shards * replicas != size)
+    status = mn_fail(MN_USAGE, "--ranks %s is %ld ranks, but %d %s started: mpirun -n %ld starts as many",
+                     text, shards * replicas, size, size == 1 ? "was" : "were", shards * replicas);
+  if (status == MN_OK) status = mn_ranks_set_grid(s->ranks, (int)shards);
   return mn_ranks_agree(s->ranks, status);
 }

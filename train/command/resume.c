@@ -98,33 +98,21 @@ mn_status mn_resume_options(struct mn_session *s) {
 
 /* ---- data ---- */
 
-static int is_data_named(const struct mn_options *o) {
-  return mn_options_given(o, "data") || mn_options_given(o, "x") || mn_options_given(o, "y");
-}
-
-static mn_status compare_rows(struct mn_session *s, const struct mn_fingerprint *train,
-                              const struct mn_fingerprint *test) {
+mn_status mn_resume_data(struct mn_session *s, struct mn_progress *p, const struct mn_fingerprint *train,
+                         const struct mn_fingerprint *test) {
   const struct mn_options *o = &s->options;
-  if (!o->data) return MN_OK;
-  mn_fingerprint_show(s->fingerprint, train, test);
-  if (!s->from) return MN_OK;
-  const char *then = find_then(s, "data_rows"), *file = find_then(s, "data");
-  if (then && mn_fingerprint_same(then, s->fingerprint)) {
-    /* Keeps an earlier run's longer fingerprint of all rows; this run may have read a sample alone. */
-    if (strlen(then) > strlen(s->fingerprint)) snprintf(s->fingerprint, sizeof s->fingerprint, "%s", then);
-    return MN_OK;
-  }
-  if (then && !is_data_named(o))
+  const int named = mn_options_given(o, "data") || mn_options_given(o, "x") || mn_options_given(o, "y");
+  if (o->data) mn_fingerprint_show(s->fingerprint, train, test);
+  const char *then = s->from && o->data ? find_then(s, "data_rows") : NULL;
+  const int same = then && mn_fingerprint_same(then, s->fingerprint);
+  if (then && !same && !named)
     return mn_fail(MN_BAD_DATA,
                    "%s has other rows than those that %s was trained on; --data %s goes on with them",
                    o->data, s->from_path, o->data);
-  if (file && is_data_named(o)) note_change(s, mn_option_find("data"));
-  return MN_OK;
-}
-
-mn_status mn_resume_data(struct mn_session *s, struct mn_progress *p, const struct mn_fingerprint *train,
-                         const struct mn_fingerprint *test) {
-  MN_TRY(compare_rows(s, train, test));
+  /* Keeps an earlier run's longer fingerprint of all rows; this run may have read a sample alone. */
+  if (same && strlen(then) > strlen(s->fingerprint))
+    snprintf(s->fingerprint, sizeof s->fingerprint, "%s", then);
+  if (s->from && o->data && !same && named && find_then(s, "data")) note_change(s, mn_option_find("data"));
   if (mn_text_find(s->changed, s->changes, "best") || mn_text_find(s->changed, s->changes, "data") ||
       (s->fork && s->options.best))
     p->best = -INFINITY, p->best_epoch = p->epoch; /* patience counts from here */
@@ -149,10 +137,6 @@ int mn_resume_kept(const struct mn_session *s, struct mn_text *out, int room) {
   return count;
 }
 
-static void show_now(char out[MN_TEXT_VALUE], const struct mn_session *s, const char *option) {
-  mn_option_show(out, MN_TEXT_VALUE, &s->options, mn_option_find(option));
-}
-
 int mn_resume_history(const struct mn_session *s, struct mn_text out[MN_CHECKPOINT_HISTORY]) {
   int before = s->from ? s->from->history_count : 0, room = MN_CHECKPOINT_HISTORY - s->changes;
   int kept = before < room ? before : room;
@@ -160,7 +144,7 @@ int mn_resume_history(const struct mn_session *s, struct mn_text out[MN_CHECKPOI
   for (int i = 0; i < s->changes; i++) {
     const struct mn_text *change = &s->changed[i];
     char now[MN_TEXT_VALUE];
-    show_now(now, s, change->name);
+    mn_option_show(now, sizeof now, &s->options, mn_option_find(change->name));
     snprintf(out[kept + i].name, sizeof out->name, "step %ld --%.12s", (long)s->from->progress.step,
              change->name);
     snprintf(out[kept + i].value, sizeof out->value, "%.120s (was %.120s)", now, change->value);
@@ -177,7 +161,7 @@ void mn_resume_describe(const struct mn_session *s) {
                 o->log ? "" : ", without a log: --log F begins one");
   for (int i = 0; i < s->changes; i++) {
     char now[MN_TEXT_VALUE];
-    show_now(now, s, s->changed[i].name);
+    mn_option_show(now, sizeof now, o, mn_option_find(s->changed[i].name));
     mn_announce(&s->options, "resumed with --%s %s (was %s)", s->changed[i].name, now, s->changed[i].value);
   }
 }

@@ -62,44 +62,32 @@ static int was_stratified(const struct mn_session *s) {
   return mn_text_find(s->from->options, s->from->option_count, MN_VALIDATION_DRAW) != NULL;
 }
 
-static mn_status divide(const struct mn_session *s, struct mn_dataset **rows, enum mn_part part,
-                        uint64_t seed) {
-  return mn_dataset_hold_out(rows, part, s->options.validation, seed, s->stratified);
-}
-
 static mn_status open_rows(const struct mn_session *s, struct mn_dataset **out, enum mn_part part,
                            int targets) {
   const struct mn_options *o = &s->options;
   return mn_dataset_open(out, o->data, part, o->x_name, o->y_name, targets);
 }
 
-/* Splits the only part into train and test parts. */
-static mn_status hold_out(struct mn_session *s) {
+/* Under --validation splits the only part into train and test parts. */
+static mn_status open_file(struct mn_session *s) {
   const struct mn_options *o = &s->options;
+  MN_TRY(open_rows(s, &s->train, MN_PART_TRAIN, 1));
+  MN_TRY(open_rows(s, &s->test, MN_PART_TEST, 1));
+  if (o->validation == 0) return MN_OK;
   if (s->test)
     return mn_fail(MN_USAGE, "--validation %g, but %s has a test part; %s", o->validation, o->data,
                    s->from ? "--data names rows without one" : "leave --validation out");
   s->whole = s->train->rows;
   s->stratified = !s->from || was_stratified(s);
   MN_TRY(open_rows(s, &s->test, MN_PART_TRAIN, 1));
-  MN_TRY(divide(s, &s->test, MN_PART_TEST, o->seed));
-  return divide(s, &s->train, MN_PART_TRAIN, o->seed);
-}
-
-static mn_status open_file(struct mn_session *s) {
-  const struct mn_options *o = &s->options;
-  MN_TRY(open_rows(s, &s->train, MN_PART_TRAIN, 1));
-  MN_TRY(open_rows(s, &s->test, MN_PART_TEST, 1));
-  return o->validation > 0 ? hold_out(s) : MN_OK;
+  MN_TRY(mn_dataset_hold_out(&s->test, MN_PART_TEST, o->validation, o->seed, s->stratified));
+  return mn_dataset_hold_out(&s->train, MN_PART_TRAIN, o->validation, o->seed, s->stratified);
 }
 
 /* The model that the options name. If they name no loss or no head, these follow from the targets. */
 static mn_status new_model(const struct mn_session *s, struct mn_model_config *c) {
   const struct mn_options *o = &s->options;
   const struct mn_dataset *d = s->train;
-  if (o->in > 0 && o->in != d->inputs)
-    return mn_fail(MN_USAGE, "--in %ld, but the data has %ld inputs; leave --in out", (long)o->in,
-                   (long)d->inputs);
   mn_options_model(o, c);
   c->inputs = d->inputs;
   if (o->loss < 0) c->loss = d->classes ? MN_LOSS_CROSS_ENTROPY : MN_LOSS_MSE;
@@ -137,17 +125,6 @@ static mn_status resume(struct mn_session *s) {
   return mn_resume_options(s);
 }
 
-/* --best and --patience compare epochs by their test rows, so there must be some. */
-static mn_status check_tested(const struct mn_session *s) {
-  const struct mn_options *o = &s->options;
-  if (s->test || !(o->best || o->patience)) return MN_OK;
-  return mn_fail(MN_USAGE, "--%s compares epochs by their test rows, and there are none: %s",
-                 o->best ? "best" : "patience",
-                 s->from   ? "a new run with --validation 0.1 or --test-rows has some"
-                 : o->data ? "--validation 0.1 holds a tenth out"
-                           : "give --test-rows");
-}
-
 /* Refuses a model that does not fit before its memory is taken and filled: a run needs at least its
  * parameters and the state that the optimizer keeps of each. */
 static mn_status check_memory(const struct mn_session *s, const struct mn_model_config *c,
@@ -173,24 +150,22 @@ static mn_status lock_and_resume(struct mn_session *s) {
   return o->resume ? resume(s) : MN_OK;
 }
 
-/* Ranks other than the first do not print, and write no files. */
-static void be_silent(struct mn_options *o) {
-  o->quiet = 1;
-  o->verbose = 0;
-  o->log = o->plot = NULL;
-}
-
 /* What needs no other rank: the options, the rows, a device. */
 static mn_status open_inputs(struct mn_session *s, struct mn_model_config *config) {
   const struct mn_options *o = &s->options;
   if (!mn_ranks_first(s->ranks)) {
     if (o->resume) MN_TRY(resume(s));
-    be_silent(&s->options);
+    s->options.log = s->options.plot = NULL; /* it writes no files */
   }
   MN_TRY(mn_files_check(o));
   if (mn_ranks_first(s->ranks)) MN_TRY(mn_owned_check(s));
   MN_TRY(o->data ? open_file(s) : open_synthetic(s));
-  MN_TRY(check_tested(s));
+  if (!s->test && (o->best || o->patience))
+    return mn_fail(MN_USAGE, "--%s compares epochs by their test rows, and there are none: %s",
+                   o->best ? "best" : "patience",
+                   s->from   ? "a new run with --validation 0.1 or --test-rows has some"
+                   : o->data ? "--validation 0.1 holds a tenth out"
+                             : "give --test-rows");
   if (o->data && s->train->classes && s->train->outputs > s->train->rows)
     mn_escape_print(
         stderr,
@@ -275,7 +250,7 @@ static mn_status weights_model(const struct mn_session *s, struct mn_model_confi
   MN_TRY(mn_weights_sizes(o->checkpoint, c));
   if (c->groups == 0)
     return mn_fail(MN_USAGE, "%s has weights alone, and no number of groups: %s needs --groups G for it",
-                   o->checkpoint, mn_command_name(o->command));
+                   o->checkpoint, mn_command_rows[o->command].name);
   if (o->loss < 0) c->loss = s->test->classes ? MN_LOSS_CROSS_ENTROPY : MN_LOSS_MSE;
   return MN_OK;
 }
@@ -292,7 +267,7 @@ static mn_status take_part(struct mn_session *s, enum mn_part part) {
       rows - mn_dataset_held_out(rows, o->validation) == strtoll(trained, NULL, 10)) {
     s->whole = rows;
     s->stratified = was_stratified(s);
-    return divide(s, &s->test, part, s->from->progress.seed);
+    return mn_dataset_hold_out(&s->test, part, o->validation, s->from->progress.seed, s->stratified);
   }
   if (part == MN_PART_TRAIN || o->part != MN_ROWS_TEST) return MN_OK;
   return mn_fail(MN_USAGE,

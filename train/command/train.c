@@ -37,22 +37,15 @@ struct run {
   int option_count, config_count;
 };
 
-/* The number of optimizer steps of the whole run: --steps, or --epochs over the rows there are. */
-static mn_status find_horizon(const struct mn_options *o, int64_t rows, int64_t *horizon) {
-  int64_t each = o->batch * o->accumulate, samples;
-  *horizon = o->steps;
-  if (o->steps > 0) return MN_OK;
-  if (__builtin_mul_overflow(o->epochs, rows, &samples) || samples > INT64_MAX - each)
-    return mn_fail(MN_USAGE, "--epochs %ld of %ld rows are more samples than can be counted; fewer would do",
-                   (long)o->epochs, (long)rows);
-  *horizon = (samples + each - 1) / each;
-  return MN_OK;
-}
-
+/* The horizon, in optimizer steps, is --steps, or --epochs over the rows there are. */
 static mn_status make_schedule(struct run *r, struct mn_schedule *schedule) {
   const struct mn_options *o = &r->session.options;
-  int64_t horizon;
-  MN_TRY(find_horizon(o, r->session.train->rows, &horizon));
+  const int64_t each = o->batch * o->accumulate, rows = r->session.train->rows;
+  int64_t samples = 0;
+  if (o->steps == 0 && (__builtin_mul_overflow(o->epochs, rows, &samples) || samples > INT64_MAX - each))
+    return mn_fail(MN_USAGE, "--epochs %ld of %ld rows are more samples than can be counted; fewer would do",
+                   (long)o->epochs, (long)rows);
+  const int64_t horizon = o->steps > 0 ? o->steps : (samples + each - 1) / each;
   *schedule = mn_trainer_defaults(r->session.optimizer->config.rule.kind, horizon).schedule;
   schedule->rate = o->lr;
   schedule->factor = o->step_factor;
