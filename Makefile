@@ -38,7 +38,7 @@ CMOCKA_LIBS := -lcmocka
 
 # clang warns of each `omp simd` that it does not follow; the loop is only slower.
 OPTIMIZE := $(if $(filter 1,$(DEBUG)),-O0 -g3,-O3 -g)
-WARN     := -Wall -Wextra -Wshadow -Wstrict-prototypes -Wmissing-prototypes -Wvla $(if $(findstring clang,$(CC)),-Wno-pass-failed) \
+WARN     := -Wall -Wextra -Wno-unused-parameter -Wshadow -Wstrict-prototypes -Wmissing-prototypes -Wvla $(if $(findstring clang,$(CC)),-Wno-pass-failed) \
             $(if $(filter 1,$(WERROR)),-Werror)
 HARDEN   := $(if $(SANITIZE),-fsanitize=$(SANITIZE) -fno-omit-frame-pointer -fno-sanitize-recover=all)
 override CFLAGS += -std=c11 -D_GNU_SOURCE -I. $(OPTIMIZE) $(WARN) $(HARDEN) -fPIC -fvisibility=hidden -fopenmp -ffp-contract=off -fno-math-errno \

@@ -112,7 +112,6 @@ struct disk_file {
 static const haddr_t largest = (haddr_t)INT64_MAX;
 
 static H5FD_t *disk_open(const char *name, unsigned flags, hid_t access, haddr_t maximum) {
-  (void)name, (void)maximum;
   struct mn_hdf5_disk *const *disk = H5Pget_driver_info(access);
   struct disk_file *file = calloc(1, sizeof *file);
   struct stat status;
@@ -133,31 +132,26 @@ static herr_t disk_close(H5FD_t *base) {
 }
 
 static herr_t disk_query(const H5FD_t *base, unsigned long *flags) {
-  (void)base;
   *flags = H5FD_FEAT_AGGREGATE_METADATA | H5FD_FEAT_ACCUMULATE_METADATA | H5FD_FEAT_DATA_SIEVE |
            H5FD_FEAT_AGGREGATE_SMALLDATA;
   return 0;
 }
 
 static haddr_t disk_get_eoa(const H5FD_t *base, H5FD_mem_t type) {
-  (void)type;
   return ((const struct disk_file *)base)->allocated;
 }
 
 static herr_t disk_set_eoa(H5FD_t *base, H5FD_mem_t type, haddr_t address) {
-  (void)type;
   ((struct disk_file *)base)->allocated = address;
   return 0;
 }
 
 static haddr_t disk_get_eof(const H5FD_t *base, H5FD_mem_t type) {
-  (void)type;
   return ((const struct disk_file *)base)->end;
 }
 
 static herr_t disk_read(H5FD_t *base, H5FD_mem_t type, hid_t transfer, haddr_t address, size_t size,
                         void *buffer) {
-  (void)transfer;
   struct disk_file *file = (struct disk_file *)base;
   if (type == H5FD_MEM_DRAW) {
     file->disk->asked = size;
@@ -175,7 +169,6 @@ static herr_t disk_read(H5FD_t *base, H5FD_mem_t type, hid_t transfer, haddr_t a
 
 static herr_t disk_write(H5FD_t *base, H5FD_mem_t type, hid_t transfer, haddr_t address, size_t size,
                          const void *buffer) {
-  (void)type, (void)transfer;
   struct disk_file *file = (struct disk_file *)base;
   const char *from = buffer;
   while (size > 0 && file->disk->error == 0) {
@@ -195,7 +188,6 @@ static herr_t disk_write(H5FD_t *base, H5FD_mem_t type, hid_t transfer, haddr_t 
 
 /* A closed file ends with its allocations: HDF5 refuses a shorter one as cut short. */
 static herr_t disk_truncate(H5FD_t *base, hid_t transfer, hbool_t closing) {
-  (void)transfer, (void)closing;
   struct disk_file *file = (struct disk_file *)base;
   if (file->end == file->allocated) return 0;
   if (file->disk->error == 0 && ftruncate(file->disk->fd, (off_t)file->allocated) != 0)

@@ -188,7 +188,6 @@ void mn_hdf5_release(struct mn_hdf5_object *object) {
 }
 
 static herr_t count_link(hid_t group, const char *name, const H5L_info_t *info, void *count) {
-  (void)group, (void)name, (void)info;
   ++*(hsize_t *)count;
   return 0;
 }
@@ -327,7 +326,6 @@ struct attributes {
 };
 
 static herr_t take_attribute(hid_t id, const char *name, const H5A_info_t *info, void *data) {
-  (void)id, (void)info;
   struct attributes *all = data;
   struct mn_hdf5_value value;
   all->status = mn_hdf5_attribute(all->file, all->object, name, all->variable, &value);
@@ -336,7 +334,6 @@ static herr_t take_attribute(hid_t id, const char *name, const H5A_info_t *info,
 }
 
 static herr_t pass_over(hid_t id, const char *name, const H5A_info_t *info, void *data) {
-  (void)id, (void)name, (void)info, (void)data;
   return 0;
 }
 

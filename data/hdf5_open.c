@@ -35,7 +35,6 @@ static void try_out(struct mn_hdf5_file *file, const struct mn_hdf5_object *obje
 
 static mn_status try_all(void *data, void *shared) {
   struct mn_hdf5_file *file = data;
-  (void)shared;
   file->root.id = mn_hdf5_disk_open(&file->disk, file->path, -1);
   if (file->root.id >= 0) try_out(file, &file->root, 0, mn_seconds() + most_seconds);
   return MN_OK;

@@ -38,13 +38,10 @@ _Static_assert(sizeof precisions / sizeof *precisions == MN_PRECISIONS, "every p
 
 #ifndef MN_CUDA
 mn_status mn_cuda_open(struct mn_device *device) {
-  (void)device;
   return mn_fail(MN_NO_DEVICE, "this build of minnow is without CUDA; the device cpu would do");
 }
 
-void mn_cuda_close(struct mn_device *device) {
-  (void)device;
-}
+void mn_cuda_close(struct mn_device *device) {}
 #endif
 
 static void set_planes(struct mn_device *device, enum mn_plane_kind kind) {

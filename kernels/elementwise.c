@@ -56,7 +56,6 @@ static float output_factor(const struct mn_block *b) {
 
 mn_status MN_CPU(mn_rescale)(struct mn_device *device, struct mn_scale *dz, struct mn_scale *y,
                              const struct mn_block *block) {
-  (void)device;
   if (dz) {
     dz->factor = mn_scale_next(dz);
     dz->largest = 0;

@@ -6,7 +6,6 @@
 
 mn_status MN_CPU(mn_mse)(struct mn_device *device, void *parts, const void *y, const void *target,
                          int64_t rows, int64_t cols) {
-  (void)device;
 #pragma omp parallel for schedule(static) if (rows * cols > MN_PARALLEL_FROM)
   for (int64_t n = 0; n < rows; n++) {
     const real *a = (const real *)y + n * cols, *t = (const real *)target + n * cols;
@@ -19,7 +18,6 @@ mn_status MN_CPU(mn_mse)(struct mn_device *device, void *parts, const void *y, c
 
 mn_status MN_CPU(mn_mse_gradient)(struct mn_device *device, void *dy, const void *y, const void *target,
                                   int64_t rows, int64_t cols, double scale) {
-  (void)device;
   const real *a = y, *t = target, factor = (real)(2 * scale / ((double)rows * (double)cols));
 #pragma omp parallel for schedule(static) if (rows * cols > MN_PARALLEL_FROM)
   for (int64_t i = 0; i < rows * cols; i++) ((real *)dy)[i] = factor * (a[i] - t[i]);
@@ -39,7 +37,6 @@ static real softmax_sum(const real *y, int64_t cols, int64_t *largest) {
 
 mn_status MN_CPU(mn_cross_entropy)(struct mn_device *device, void *parts, void *correct, const void *y,
                                    const int32_t *labels, int64_t rows, int64_t cols) {
-  (void)device;
 #pragma omp parallel for schedule(static) if (rows * cols > MN_PARALLEL_FROM)
   for (int64_t n = 0; n < rows; n++) {
     const real *a = (const real *)y + n * cols;
@@ -54,7 +51,6 @@ mn_status MN_CPU(mn_cross_entropy)(struct mn_device *device, void *parts, void *
 
 mn_status MN_CPU(mn_cross_entropy_gradient)(struct mn_device *device, void *dy, const void *y,
                                             const int32_t *labels, int64_t rows, int64_t cols, double scale) {
-  (void)device;
   real factor = (real)(scale / (double)rows);
 #pragma omp parallel for schedule(static) if (rows * cols > MN_PARALLEL_FROM)
   for (int64_t n = 0; n < rows; n++) {

@@ -12,7 +12,6 @@
 #include "kernels/real.h"
 
 mn_status mn_allocate_cpu(struct mn_device *device, void **out, size_t bytes) {
-  (void)device;
   *out = NULL;
   if (posix_memalign(out, 256, bytes) != 0)
     return mn_fail(MN_NO_MEMORY, "no %.1f MiB of memory left; a smaller batch or model would need less",
@@ -21,7 +20,6 @@ mn_status mn_allocate_cpu(struct mn_device *device, void **out, size_t bytes) {
 }
 
 void mn_release_cpu(struct mn_device *device, void *memory) {
-  (void)device;
   free(memory);
 }
 
@@ -41,7 +39,6 @@ static double number_in(const char *path, const char *name, double unit, double 
 }
 
 mn_status mn_available_cpu(struct mn_device *device, size_t *bytes) {
-  (void)device;
   struct rlimit limit;
   double left = number_in("/proc/meminfo", "MemAvailable:", 1024, 0);
   double most = number_in("/sys/fs/cgroup/memory.max", "", 1, INFINITY); /* "max" means no limit */
@@ -55,19 +52,16 @@ mn_status mn_available_cpu(struct mn_device *device, size_t *bytes) {
 }
 
 mn_status mn_upload_cpu(struct mn_device *device, void *to, const void *from, size_t bytes) {
-  (void)device;
   memcpy(to, from, bytes);
   return MN_OK;
 }
 
 mn_status mn_zero_cpu(struct mn_device *device, void *memory, size_t bytes) {
-  (void)device;
   memset(memory, 0, bytes);
   return MN_OK;
 }
 
 mn_status mn_synchronize_cpu(struct mn_device *device) {
-  (void)device;
   return MN_OK;
 }
 
@@ -119,7 +113,6 @@ static void check(const struct mn_operand *w, int64_t first, int64_t count) {
 
 mn_status mn_split_cpu(struct mn_device *device, struct mn_operand *w, int64_t first, const float *from,
                        int64_t count) {
-  (void)device;
   check(w, first, count);
   float *value = (float *)w->real + first, *plane = (float *)w->planes[0] + first;
 #pragma omp parallel for schedule(static) if (count > MN_PARALLEL_FROM)
@@ -132,7 +125,6 @@ mn_status mn_split_cpu(struct mn_device *device, struct mn_operand *w, int64_t f
 
 mn_status mn_join_cpu(struct mn_device *device, float *to, const struct mn_operand *w, int64_t first,
                       int64_t count) {
-  (void)device;
   check(w, first, count);
   memcpy(to, (const float *)w->real + first, (size_t)count * sizeof *to);
   return MN_OK;

@@ -29,7 +29,6 @@ PRODUCT(dgemm, double)
 
 /* Debian's has a number behind its name, so it is found among the loaded libraries. */
 static int is_torch(struct dl_phdr_info *library, size_t size, void *path) {
-  (void)size;
   if (!strstr(library->dlpi_name, "/libtorch_cpu.so")) return 0;
   *(const char **)path = library->dlpi_name;
   return 1;

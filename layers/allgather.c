@@ -44,7 +44,6 @@ static mn_status backward(struct mn_tape *tape, struct mn_node *node) {
 }
 
 static mn_status bind(struct mn_tape *tape, struct mn_node *node) {
-  (void)tape;
   node->output->sink.then = node->sinks[0];
   return MN_OK;
 }

@@ -221,7 +221,6 @@ _Static_assert(sizeof kinds / sizeof *kinds == MN_HDF5_OTHER + 1, "a word for ea
 
 static mn_status show_object(void *data, struct mn_hdf5_file *file, const struct mn_hdf5_object *object) {
   struct mn_json *json = data;
-  (void)file;
   mn_json_open(json, NULL);
   mn_json_string(json, "name", object->name);
   mn_json_string(json, "kind", kinds[object->kind]);

@@ -53,7 +53,6 @@ static void note_end(int number) {
 }
 
 static void note_save(int number) {
-  (void)number;
   STORE(wants_save, 1);
 }
 
