@@ -42,13 +42,13 @@ ladder -v 1 "${train[@]}" --quiet
 ladder -v 2 "${train[@]}" --quiet
 ladder -d 1 "${train[@]}" --quiet
 ladder -v 2 gradcheck --quiet --device cpu
-# Threads' stacks are as large as the shell's limit says; with 8 MiB for each in mind OpenBLAS would ask without end here. With an
-# OpenBLAS that takes less the work is done.
+# ends WORDS LIMIT: under ulimit -v LIMIT the run ends with 71 or, with an OpenBLAS that takes less, is done.
 ends() {
   local code=0
   under -v "$2" 2 "${train[@]}" --quiet || code=$?
   [ $code = 71 ] || [ $code = 0 ] || complain "$1, ulimit -v $2: exit code $code"
 }
+# Threads' stacks are as large as the shell's limit says; with 8 MiB for each in mind OpenBLAS would ask without end here.
 stack=$(ulimit -S -s)
 ulimit -S -s 65536
 ends "stacks of 64 MiB" 555000
@@ -65,7 +65,7 @@ sleep 0.5
 name=$(cat "/proc/$!/comm")
 kill -9 $!
 wait $! 2>/dev/null || true
-if ldd "$minnow" | grep -q libgomp; then
+if ldd "$minnow" | grep libgomp >/dev/null; then
   [ "$words:$name" = "1:0:0:0:$(basename "$minnow")" ] || complain "spinning is told $words times, the process is called $name"
   passed=$((passed + 1))
 fi

@@ -47,10 +47,6 @@ if [ "$device" = cuda ] && [ ${#as_host[@]} = 0 ]; then
     done
   done
 fi
-# As many blocks as a model may have, and a head: ranks agree on the scales of all.
-blocks=$(printf ',8%.0s' {1..64})
-command_ends 0 "" -n 2 "${as_host[@]}" "$minnow" train --device "$device" --data "$rows" --hidden "${blocks#,}" --groups 2 --steps 2 \
-  --precision fp16 --quiet
 # So do two replicas, of weights that the library multiplies, and of those that are summed in pieces; by NCCL more would add up in an
 # order of its own.
 if [ "$device" = cuda ] && [ ${#as_host[@]} = 0 ]; then
@@ -64,6 +60,10 @@ if [ "$device" = cuda ] && [ ${#as_host[@]} = 0 ]; then
     "$minnow" diff copied.h5 copied-nccl.h5 >/dev/null || fail "$case: two replicas end otherwise by NCCL"
   done
 fi
+# As many blocks as a model may have, and a head: ranks agree on the scales of all.
+blocks=$(printf ',8%.0s' {1..64})
+command_ends 0 "" -n 2 "${as_host[@]}" "$minnow" train --device "$device" --data "$rows" --hidden "${blocks#,}" --groups 2 --steps 2 \
+  --precision fp16 --quiet
 # From one rank to several and back, as if it had been one all the time.
 "$minnow" train "${options[@]}" --quiet --checkpoint turn.h5 --stop-at 8 >out
 for n in "${ranks[@]}"; do

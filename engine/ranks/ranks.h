@@ -81,7 +81,8 @@ int64_t mn_replicas_own(const struct mn_device *device, const struct mn_tensor *
 mn_status mn_ranks_squares(struct mn_device *device, double *squares, int64_t count, double **all,
                            int64_t *number);
 
-/* The updates. gather: also the real form or the lower halves and the rule's state, for a reader of those. */
+/* The updates, also those of a device that is alone. gather: also the real form or the lower halves and the
+ * rule's state, for a reader of those; without ranks it does nothing. */
 mn_status mn_replicas_update(struct mn_device *device, struct mn_tensor *const *of, int count);
 mn_status mn_replicas_gather(struct mn_device *device, struct mn_tensor *const *of, int count);
 

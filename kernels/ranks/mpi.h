@@ -52,7 +52,7 @@ MN_C mn_status mn_mpi_split(mn_mpi_comm *out, int color, int key);
  * allgather: all[size][bytes] becomes every rank's `mine`.
  * alltoall: rank q's to_me[r] becomes rank r's of_mine[q], each [size][bytes].
  * broadcast: data[bytes] becomes rank `from`'s.
- * move: data of any size is sent to `rank`, or received from it. */
+ * move: data of any size is sent to `rank` if `sends`, and not written; else it is received from there. */
 MN_C mn_status mn_mpi_allgather(mn_mpi_comm comm, void *all, const void *mine, size_t bytes);
 MN_C mn_status mn_mpi_alltoall(mn_mpi_comm comm, void *to_me, const void *of_mine, size_t bytes);
 MN_C mn_status mn_mpi_broadcast(void *data, size_t bytes, int from);

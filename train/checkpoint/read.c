@@ -314,7 +314,8 @@ static mn_status read_tensors(struct reader *reader, const char *path, struct mn
   return MN_OK;
 }
 
-/* Most models take rows as they are; weights replace the model's own numbers. */
+/* The parameters, and /input, which most models lack, as they take rows as they are; that of weights replaces
+ * the model's own. */
 static mn_status read_values_of_model(struct reader *reader) {
   struct mn_checkpoint *c = reader->checkpoint;
   MN_TRY(read_tensors(reader, "/model", c->tensors, c->tensor_count, MN_CHECKPOINT_VALUE));
@@ -323,7 +324,8 @@ static mn_status read_values_of_model(struct reader *reader) {
 
 /* ---- groups ---- */
 
-/* Refuses sizes in /model that make no model, or are so large that a product of two could overflow. */
+/* Reads the attributes of /model. Refuses sizes that make no model, or are so large that a product of two
+ * could overflow. */
 static mn_status read_sizes(struct reader *reader) {
   struct mn_model_config *m = &reader->checkpoint->model;
   const int64_t most = INT64_C(1) << 28;

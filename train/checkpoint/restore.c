@@ -49,7 +49,7 @@ static mn_status restore_kept(struct mn_device *device, struct mn_tensor *t,
   return MN_OK;
 }
 
-/* `saved` has the number of `t`, in PyTorch's order; behind a checkpoint's last tensor it has no name. */
+/* `saved` has the number of `t`, in PyTorch's order. */
 static mn_status restore_tensor(const struct mn_checkpoint_tensor *saved, struct mn_device *device,
                                 struct mn_tensor *t, const struct mn_optimizer *optimizer) {
   const int64_t rows = t->rank == 2 ? t->whole : 1, cols = t->rank == 2 ? t->value.cols : t->whole;
@@ -87,6 +87,9 @@ static mn_status restore_input(const struct mn_checkpoint *from, struct mn_model
 
 mn_status mn_snapshot_restore(const struct mn_checkpoint *from, struct mn_model *model,
                               struct mn_optimizer *optimizer, struct mn_progress *progress) {
+  if (from->tensor_count != model->count)
+    return mn_fail(MN_BAD_DATA, "the checkpoint has %d tensors, and the model %d; one of its own sizes works",
+                   from->tensor_count, model->count);
   for (int i = 0; i < model->count; i++)
     MN_TRY(restore_tensor(&from->tensors[i], model->device, model->parameters[i], optimizer));
   MN_TRY(restore_input(from, model));

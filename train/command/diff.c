@@ -57,8 +57,8 @@ static const struct mn_checkpoint_tensor *find(const struct mn_checkpoint *check
   return NULL;
 }
 
-/* Compares an array of one tensor in two checkpoints; a or b is NULL if that checkpoint lacks the tensor. One
- * that only one of them has, or that has another shape or type there, is shown as what each has. */
+/* Compares an array of one tensor in two checkpoints; a or b is NULL if that checkpoint lacks the tensor. An
+ * array that one checkpoint lacks, or whose shapes or types differ, is shown as what each has. */
 static void compare_array(struct diff *diff, const char *group, const struct mn_checkpoint_tensor *a,
                           const struct mn_checkpoint_tensor *b, int which) {
   const void *x = a ? *mn_checkpoint_array(a, which) : NULL, *y = b ? *mn_checkpoint_array(b, which) : NULL;

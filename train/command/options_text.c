@@ -1,5 +1,5 @@
 /* Reads the value of an option from text, shows it as text that reads back as the same value, and describes
- * the values that are valid: one switch over the kinds of option for each. */
+ * the values that are valid. */
 #include "train/command/options_table.h"
 
 #include <errno.h>

@@ -100,9 +100,9 @@ mn_status mn_ranks_introduce(const struct mn_session *s) {
   return mn_ranks_agree(s->ranks, status);
 }
 
-/* The default grid: the most shards, up to the ranks of a host, whose number divides ranks and groups; the
- * rest are replicas. A batch that the replicas do not divide, or a layer that the shards do not, is
- * refused later. */
+/* The grid is that of --ranks. By default it has the most shards, up to the ranks of a host, whose number
+ * divides ranks and groups; the rest are replicas. A batch that the replicas do not divide, or a layer that
+ * the shards do not, is refused later. */
 mn_status mn_ranks_choose_grid(const struct mn_session *s, const struct mn_model_config *c) {
   const char *text = s->options.ranks;
   const int size = s->ranks ? s->ranks->all.size : 1;
