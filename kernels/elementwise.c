@@ -65,7 +65,6 @@ mn_status MN_CPU(mn_rescale)(struct mn_device *device, struct mn_scale *dz, stru
 }
 
 mn_status MN_CPU(mn_narrow)(struct mn_device *device, float *out, const void *from, int64_t count) {
-  (void)device;
   const real *values = from;
 #pragma omp parallel for schedule(static) if (count > MN_PARALLEL_FROM)
   for (int64_t i = 0; i < count; i++) out[i] = (float)values[i];

@@ -135,14 +135,12 @@ static inline const char *in_folder(const char *name) {
 }
 
 static inline int setup(void **state) {
-  (void)state;
   make_folder(folder, sizeof folder);
   snprintf(path, sizeof path, "%s/run.h5", folder);
   return 0;
 }
 
 static inline int teardown(void **state) {
-  (void)state;
   remove_folder(folder);
   /* Every test leaves HDF5 as it was: no file, group, dataset, attribute or type open. */
   mn_hdf5_lock();

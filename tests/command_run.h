@@ -156,7 +156,6 @@ static inline void assert_succeeds(const char *line, const struct result *r) {
 static uint64_t seen;
 
 static inline int see(const char *path, const struct stat *status, int kind, struct FTW *where) {
-  (void)where;
   uint64_t hash = 1469598103934665603u;
   for (const char *c = path; *c; c++) hash = (hash ^ (unsigned char)*c) * 1099511628211u;
   hash = (hash ^ status->st_mode) * 1099511628211u;
@@ -188,7 +187,6 @@ static inline void assert_same_file(const char *a, const char *b) {
 }
 
 static inline int sweep(const char *path, const struct stat *status, int kind, struct FTW *where) {
-  (void)status, (void)kind, (void)where;
   return remove(path);
 }
 
@@ -262,7 +260,6 @@ static inline void cut(const char *to, const char *from) {
 #define LABELS "train --quiet --device cpu --data good.h5 --hidden 8 --groups 2 --batch 6 --epochs 2 "
 
 static inline int set_up(void **state) {
-  (void)state;
   char cases[PATH_MAX];
   const char *minnow = getenv("MINNOW");
   if (!realpath(minnow ? minnow : "build/minnow", program) || !realpath("tests/golden/block.h5", cases) ||
@@ -279,7 +276,6 @@ static inline int set_up(void **state) {
 }
 
 static inline int tear_down(void **state) {
-  (void)state;
   return chdir("/") == 0 && nftw(folder, sweep, 16, FTW_DEPTH | FTW_PHYS) == 0 ? 0 : -1;
 }
 

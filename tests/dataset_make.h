@@ -24,7 +24,6 @@
 static char folder[256], file[512];
 
 static inline int make_folder(void **state) {
-  (void)state;
   const char *root = getenv("TMPDIR");
   snprintf(folder, sizeof folder, "%s/minnow-dataset-XXXXXX", root && *root ? root : "/tmp");
   if (!mkdtemp(folder)) return -1;
@@ -35,12 +34,10 @@ static inline int make_folder(void **state) {
 }
 
 static inline int remove_file(void **state) {
-  (void)state;
   return unlink(file) && errno != ENOENT ? -1 : 0;
 }
 
 static inline int remove_folder(void **state) {
-  (void)state;
   return rmdir(folder);
 }
 

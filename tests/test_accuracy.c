@@ -242,7 +242,6 @@ static void fp16_is_as_exact_as_tf32(void **state) {
 /* ---- the measures themselves, without a GPU ---- */
 
 static void errors_are_what_they_should_be(void **state) {
-  (void)state;
   const double e[] = {3, 4, 0, 12, 5, 0}, d[] = {3, 4, 0, 12, 5, 1.3};
   assert_true(error_of(d, e, 0, 1, 3) == 0);
   assert_true(fabs(error_of(d, e, 3, 1, 3) - 0.1) < 1e-15);

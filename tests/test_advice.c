@@ -38,7 +38,6 @@ static void put_rows(hid_t at, const char *name, hid_t type, hsize_t rows, hsize
 
 /* What reads slowly is named with the cause and the remedy; what reads fast, or in an instant, is not. */
 static void slow_datasets_are_named(void **state) {
-  (void)state;
   enum { WIDE = 1024, MANY = 4096 }; /* of floats 16 MiB */
   hid_t at = create();
   put_rows(at, "fast", H5T_NATIVE_FLOAT, MANY, WIDE, 0, 0);

@@ -161,7 +161,6 @@ static const char *complaint(int status, const char *out, const char *err) {
 }
 
 static void every_failed_allocation_is_told(void **state) {
-  (void)state;
   const char *given = getenv("ALLOCATIONS");
   const int both = given && strcmp(given, "all") == 0;
   assert_int_equal(run_program(0, 0), 0);

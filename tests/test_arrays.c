@@ -91,7 +91,6 @@ static void a_run_on_arrays_is_the_run_on_a_file(void **state) {
 
 /* A part of the arrays, and its columns. */
 static void arrays_are_divided_and_measured(void **state) {
-  (void)state;
   enum { ROWS = 100 };
   float x[ROWS * 2], got[2];
   int32_t labels[ROWS], label;
@@ -121,7 +120,6 @@ static void arrays_are_divided_and_measured(void **state) {
   } while (0)
 
 static void what_no_arrays_are_is_refused(void **state) {
-  (void)state;
   float x[6] = {0}, y[3] = {0}, got[6];
   double wide[6];
   int32_t labels[3] = {0, 4, 1};

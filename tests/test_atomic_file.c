@@ -82,7 +82,6 @@ static void assert_three_files(void) {
 /* ---- rotation ---- */
 
 static void test_rotation(void **state) {
-  (void)state;
   for (int keep = 1; keep <= 3; keep++) {
     for (int step = 1; step <= 5; step++) {
       assert_int_equal(save_step(path, step, keep), MN_OK);
@@ -103,7 +102,6 @@ static void test_rotation(void **state) {
 
 /* The number goes before the ending of the name, wherever there are dots; and what is not ours stays. */
 static void test_names(void **state) {
-  (void)state;
   const char *const names[][2] = {{"plain", "plain.1"}, {"a.b.c", "a.b.1.c"}, {".hidden", ".hidden.1"}};
   for (int i = 0; i < 3; i++) {
     assert_int_equal(save_step(in_folder(names[i][0]), 1, 2), MN_OK);
@@ -122,7 +120,6 @@ static void test_names(void **state) {
 
 /* A smaller keep later leaves older files alone; a gap in the numbers is no obstacle. */
 static void test_rotation_gap(void **state) {
-  (void)state;
   for (int step = 1; step <= 3; step++) assert_int_equal(save_step(path, step, 3), MN_OK);
   assert_int_equal(unlink(in_folder("run.1.h5")), 0);
   assert_int_equal(save_step(path, 4, 3), MN_OK);
@@ -136,7 +133,6 @@ static void test_rotation_gap(void **state) {
 
 /* Without hard links the older file is renamed. */
 static void test_no_links(void **state) {
-  (void)state;
   const int errors[] = {EPERM, EOPNOTSUPP, ENOSYS, EMLINK};
   for (int step = 1; step <= 4; step++) {
     fault.call = LINK, fault.countdown = 1, fault.lasting = 1, fault.error = errors[step - 1];
@@ -204,7 +200,6 @@ static int fail_each(enum call call, int error, int keep, const char *words) {
 }
 
 static void test_failing_calls(void **state) {
-  (void)state;
   for (int i = 0; i < 8; i++) {
     const int keep = i / 2 + 1, renames = keep > 1 ? keep - 1 : 1;
     no_links = i % 2;
@@ -227,7 +222,6 @@ static void test_failing_calls(void **state) {
 
 /* A save that fails again and again costs no older file but the oldest. */
 static void test_failing_again(void **state) {
-  (void)state;
   three_files();
   for (int i = 0; i < 4; i++) {
     fault.call = RENAME, fault.countdown = i == 0 ? 2 : 1, fault.lasting = 0, fault.error = EIO;
@@ -243,7 +237,6 @@ static void test_failing_again(void **state) {
 
 /* The same where there is one file, or none, to begin with. */
 static void test_failing_first(void **state) {
-  (void)state;
   for (int files = 0; files < 2; files++) {
     for (enum call call = PWRITE; call <= LINK; call++) {
       for (int k = 1, reached = 1; reached; k++) {
@@ -265,7 +258,6 @@ static void test_failing_first(void **state) {
 
 /* A disk that is full stays full: every call from the k-th on fails. */
 static void test_full_disk(void **state) {
-  (void)state;
   three_files();
   for (int k = 1; k <= 4; k++) {
     fault.call = PWRITE, fault.countdown = k, fault.lasting = 1, fault.error = ENOSPC;
@@ -277,7 +269,6 @@ static void test_full_disk(void **state) {
 
 /* A real limit, met inside HDF5's own flushing; and the process must end well after it. */
 static void test_file_size_limit(void **state) {
-  (void)state;
   three_files();
   const rlim_t limits[] = {0, 50, 700, 4000};
   for (size_t i = 0; i < sizeof limits / sizeof *limits; i++) {
@@ -299,7 +290,6 @@ static void test_file_size_limit(void **state) {
 
 /* Killed at any call, a whole run.h5 stands: the old one or the new one; and the next save tidies up. */
 static void test_killed(void **state) {
-  (void)state;
   for (int keep = 1; keep <= 3; keep++) {
     for (int k = 1, killed = 1; killed; k++) {
       char used[MN_CHECKPOINT_PATH], skipped[256];
@@ -330,7 +320,6 @@ static void test_killed(void **state) {
 /* ---- stale files, permissions, places ---- */
 
 static void test_stale(void **state) {
-  (void)state;
   const char *stale = in_folder("run.h5.saving-0123456789abcdef");
   const char *held = in_folder("run.h5.saving-fedcba9876543210");
   write_bytes(stale, "x", 1);
@@ -355,7 +344,6 @@ static void save_beside(void) {
 
 /* Another process that saves to the same path meanwhile does not take our file for a killed run's. */
 static void test_two_savers(void **state) {
-  (void)state;
   on_fsync = save_beside;
   assert_int_equal(save_step(path, 8, 2), MN_OK);
   assert_null(on_fsync);
@@ -366,7 +354,6 @@ static void test_two_savers(void **state) {
 
 /* A new file is published under a name that is free; one that appeared there meanwhile is another's. */
 static void test_appeared(void **state) {
-  (void)state;
   size_t size;
   struct mn_atomic_file file;
   assert_int_equal(mn_atomic_file_create(&file, path), MN_OK);
@@ -388,7 +375,6 @@ static mode_t mode_of(const char *of) {
 }
 
 static void test_permissions(void **state) {
-  (void)state;
   const mode_t masks[] = {0022, 0077, 0002, 0};
   for (int i = 0; i < 4; i++) {
     mode_t before = umask(masks[i]);
@@ -415,7 +401,6 @@ static void test_permissions(void **state) {
 
 /* A symbolic link stays, and what it leads to is what is saved, kept and resumed. */
 static void test_links(void **state) {
-  (void)state;
   char used[MN_CHECKPOINT_PATH], skipped[256];
   struct mn_checkpoint *loaded;
   struct stat status;
@@ -453,7 +438,6 @@ static void write_foreign(const char *of, int hdf5) {
 
 /* Another program's file under one of the names that a save would replace, move or drop: nothing moves. */
 static void test_foreign_files(void **state) {
-  (void)state;
   const char *const names[] = {"run.h5", "run.1.h5", "run.2.h5"};
   for (int i = 0; i < 6; i++) {
     const char *name = names[i % 3];
@@ -482,7 +466,6 @@ static void test_foreign_files(void **state) {
 /* ---- one run at a path ---- */
 
 static void test_lock(void **state) {
-  (void)state;
   struct mn_checkpoint_lock *first, *second;
   char name[1200];
   snprintf(name, sizeof name, "%s.lock", path);
@@ -516,7 +499,6 @@ static void test_lock(void **state) {
 }
 
 static void test_places(void **state) {
-  (void)state;
   assert_int_equal(save_step(in_folder("missing/run.h5"), 1, 1), MN_NO_CREATE);
   assert_says("mkdir -p");
   assert_says("missing");

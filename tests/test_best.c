@@ -133,18 +133,15 @@ static void keeps_the_best(const char *options) {
 }
 
 static void the_best_accuracy_is_kept(void **state) {
-  (void)state;
   keeps_the_best(CLASSES);
 }
 
 static void the_least_loss_is_kept(void **state) {
-  (void)state;
   keeps_the_best(NUMBERS);
 }
 
 /* eval finds in the best file what the run had found. */
 static void the_best_evaluates_as_it_did(void **state) {
-  (void)state;
   char words[64];
   remove_runs();
   const struct result *r = run(CLASSES "--best --checkpoint b.h5");
@@ -204,18 +201,15 @@ static void patience_ends_a_run(const char *options) {
 }
 
 static void patience_with_accuracy(void **state) {
-  (void)state;
   patience_ends_a_run(CLASSES);
 }
 
 static void patience_with_loss(void **state) {
-  (void)state;
   patience_ends_a_run(NUMBERS);
 }
 
 /* The checkpoint is one of before there was a best epoch: patience counts from there. */
 static void an_older_checkpoint_is_read(void **state) {
-  (void)state;
   remove_runs();
   run_line(NUMBERS "--checkpoint b.h5 --stop-at 55");
   hid_t file = H5Fopen("b.h5", H5F_ACC_RDWR, H5P_DEFAULT);
@@ -230,7 +224,6 @@ static void an_older_checkpoint_is_read(void **state) {
 
 /* On other rows nothing is known to be bettered: patience, which has run out, begins anew. */
 static void other_rows_are_given_patience(void **state) {
-  (void)state;
   remove_runs();
   run_line(CLASSES "--patience 1 --checkpoint b.h5");
   struct mn_checkpoint *c = loaded("b.h5");
@@ -245,7 +238,6 @@ static void other_rows_are_given_patience(void **state) {
 
 /* The best is its run's to replace; a copy of it goes on, and keeps a best of its own. */
 static void a_copy_of_the_best_goes_on(void **state) {
-  (void)state;
   remove_runs();
   run_line(CLASSES "--best --checkpoint b.h5 --log b.jsonl");
   uint64_t before = snapshot();
@@ -261,7 +253,6 @@ static void a_copy_of_the_best_goes_on(void **state) {
 
 /* A run that was killed between its first best and its first newest goes on from the best. */
 static void the_best_alone_is_resumed(void **state) {
-  (void)state;
   remove_runs();
   run_line(CLASSES "--best --checkpoint b.h5");
   assert_int_equal(rename("b.h5", "whole.h5"), 0);
@@ -274,7 +265,6 @@ static void the_best_alone_is_resumed(void **state) {
 /* --best that is first named in a resumed run: another run's best is in the way, and what was better before
  * was not kept. */
 static void the_best_from_now_on(void **state) {
-  (void)state;
   remove_runs();
   run_line(CLASSES "--checkpoint s.h5 --stop-at 100");
   run_line(CLASSES "--best --checkpoint b.h5");
@@ -289,7 +279,6 @@ static void the_best_from_now_on(void **state) {
 }
 
 static void what_cannot_be_kept_is_refused(void **state) {
-  (void)state;
   remove_runs();
   write_text("s.best.h5", "my notes");
   mkdir("folder.best.h5", 0755);

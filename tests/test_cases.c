@@ -51,7 +51,6 @@ static mn_status read_back(void) {
 }
 
 static void reads_a_whole_case(void **state) {
-  (void)state;
   hid_t id, group = start_case(&id);
   H5Gclose(group);
   done(id);
@@ -77,7 +76,6 @@ static void replace(hid_t group, const char *name, hid_t type, hsize_t rows, hid
 
 static size_t keep(unsigned flags, size_t parameters, const unsigned *values, size_t bytes, size_t *size,
                    void **buffer) {
-  (void)flags, (void)parameters, (void)values, (void)size, (void)buffer;
   return bytes;
 }
 
@@ -157,7 +155,6 @@ static const char *spoil(hid_t id, hid_t group, int number) {
 }
 
 static void refuses_what_is_not_there(void **state) {
-  (void)state;
   for (int i = 0; i < FOREIGN; i++) {
     hid_t id, group = start_case(&id);
     const char *words = spoil(id, group, i);
@@ -169,7 +166,6 @@ static void refuses_what_is_not_there(void **state) {
 
 /* Cut anywhere, the file is refused or whole. */
 static void refuses_a_cut_file(void **state) {
-  (void)state;
   static char bytes[100000];
   hid_t id, group = start_case(&id);
   H5Gclose(group);

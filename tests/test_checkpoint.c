@@ -83,7 +83,6 @@ static void round_trip(int64_t inputs, int64_t channels, int head, size_t real, 
 }
 
 static void test_round_trip(void **state) {
-  (void)state;
   for (int kept = 0; kept < 3; kept++)
     for (int head = 0; head < 2; head++)
       for (size_t real = 4; real <= 8; real += 4) round_trip(5, 8, head, real, kept);
@@ -91,7 +90,6 @@ static void test_round_trip(void **state) {
 
 /* More than one call; rows longer than a call. */
 static void test_round_trip_large(void **state) {
-  (void)state;
   round_trip(1030, 1100, 1, 4, 0);
   round_trip(1200007, 2, 0, 4, 0);
   round_trip(300001, 4, 0, 8, 1);
@@ -100,7 +98,6 @@ static void test_round_trip_large(void **state) {
 /* A file of format_version 1, written by minnow 0.3: chunks with fletcher32 checksums. Saved again, it is
  * one of version 2 with the same content. */
 static void test_version_1(void **state) {
-  (void)state;
   struct mn_checkpoint *old, *new;
   assert_int_equal(mn_checkpoint_load(&old, "tests/golden/checkpoint-1.h5"), MN_OK);
   assert_true(old->version == 1 && old->checksums > 0 && old->progress.step == 6 &&
@@ -115,7 +112,6 @@ static void test_version_1(void **state) {
 
 /* What PyTorch's side relies on, read with nothing but HDF5. */
 static void test_layout(void **state) {
-  (void)state;
   hsize_t shape[2];
   float values[24];
   assert_int_equal(save_step(path, 4, 1), MN_OK);
@@ -161,7 +157,6 @@ static void test_layout(void **state) {
 /* ---- loading what should not be loaded ---- */
 
 static void test_no_input(void **state) {
-  (void)state;
   assert_load_fails(MN_NO_INPUT, "No such file");
   assert_int_equal(mkdir(path, 0777), 0);
   assert_load_fails(MN_NO_INPUT, "not a regular file");
@@ -318,7 +313,6 @@ static const char *make_foreign(hid_t file, int number) {
 }
 
 static void test_foreign(void **state) {
-  (void)state;
   for (int i = 0; i < FOREIGN; i++) {
     unlink(path); /* a save replaces nothing but checkpoints */
     assert_int_equal(save_step(path, 1, 1), MN_OK);
@@ -334,7 +328,6 @@ static void test_foreign(void **state) {
 
 /* Attributes that a later minnow of the same format_version may add are no reason to refuse. */
 static void test_additions(void **state) {
-  (void)state;
   const int64_t two = 2;
   assert_int_equal(save_step(path, 5, 1), MN_OK);
   mn_hdf5_lock();
@@ -412,7 +405,6 @@ static int flip_bit(unsigned char *bytes, size_t *size, long variant) {
 }
 
 static void test_flipped_bits(void **state) {
-  (void)state;
   size_t size;
   assert_int_equal(save_step(path, 1, 1), MN_OK);
   free(read_bytes(path, &size));
@@ -420,7 +412,6 @@ static void test_flipped_bits(void **state) {
 }
 
 static int cut(unsigned char *bytes, size_t *size, long variant) {
-  (void)bytes;
   size_t length = (size_t)variant * 53;
   if (length >= *size) return 0;
   *size = length;
@@ -428,13 +419,11 @@ static int cut(unsigned char *bytes, size_t *size, long variant) {
 }
 
 static void test_truncated(void **state) {
-  (void)state;
   judge_all(cut, 400);
 }
 
 /* A write that was lost leaves zeros. */
 static void test_zeroed(void **state) {
-  (void)state;
   struct mn_checkpoint *made = make_checkpoint(6, 4, 1, 4, 1, 1);
   for (int i = 0; i < made->tensor_count; i++)
     for (int kept = 0; kept < 2; kept++) {
@@ -459,7 +448,6 @@ static void test_zeroed(void **state) {
 
 /* A flipped bit in a tensor's values is seen, always: the other half of what the test above allows. */
 static void test_flipped_value(void **state) {
-  (void)state;
   size_t size;
   assert_int_equal(save_step(path, 1, 1), MN_OK);
   unsigned char *bytes = read_bytes(path, &size);

@@ -128,7 +128,6 @@ static void compare_all(int datasets) {
 static const hsize_t shapes[3][3] = {{23}, {13, 7}, {5, 6, 7}}, chunks[3][3] = {{5}, {4, 3}, {2, 4, 3}};
 
 static void unpacks_every_type(void **state) {
-  (void)state;
   const hid_t types[] = {half(),        H5T_IEEE_F32LE, H5T_IEEE_F32BE, H5T_IEEE_F64LE, H5T_IEEE_F64BE,
                          H5T_STD_I8LE,  H5T_STD_U8LE,   H5T_STD_I16LE,  H5T_STD_I16BE,  H5T_STD_U16LE,
                          H5T_STD_I32LE, H5T_STD_U32BE,  H5T_STD_I64LE,  H5T_STD_I64BE,  H5T_STD_U64LE};
@@ -153,7 +152,6 @@ static void unpacks_every_type(void **state) {
 
 /* Filters that are not minnow's, edges that are not filtered, more filters than usual. */
 static void leaves_other_filters_to_hdf5(void **state) {
-  (void)state;
   static const int sets[] = {FOREIGN, FOREIGN | DEFLATE | FLETCHER, EDGES_PLAIN | DEFLATE};
   hid_t access = H5Pcreate(H5P_FILE_ACCESS);
   assert_true(H5Pset_libver_bounds(access, H5F_LIBVER_V110, H5F_LIBVER_V110) >= 0);
@@ -180,7 +178,6 @@ static size_t raw(hid_t from, unsigned char *bytes) {
 
 /* A chunk from which any of its three filters was left out. */
 static void honours_masks(void **state) {
-  (void)state;
   const hsize_t shape[2] = {16, 8}, origin[2] = {0, 0};
   hid_t id = create();
   for (int mask = 0; mask < 8; mask++) {
@@ -203,7 +200,6 @@ static void honours_masks(void **state) {
 
 /* Chunks of 64 MiB, more than may be kept: the fourth waits where the first did. */
 static void keeps_as_many_as_it_may(void **state) {
-  (void)state;
   const hsize_t shape = (hsize_t)4 << 26, chunk = (hsize_t)1 << 26, one = 1;
   const hsize_t at[2] = {5, 3 * chunk + 5};
   hid_t id = create(), x = make(id, "x", H5T_STD_I8LE, 1, &shape, &chunk, DEFLATE);
@@ -275,7 +271,6 @@ static void refuse_chunk(const struct hostile *a) {
 }
 
 static void refuses_chunks_of_another_size(void **state) {
-  (void)state;
   static const char inflate[] = "does not inflate to its size", size[] = "with another size than it has",
                     large[] = "more bytes than it can have";
   static const struct hostile all[] = {
@@ -316,14 +311,12 @@ static mn_status greet(void *data, void *shared) {
 }
 
 static mn_status crash(void *data, void *shared) {
-  (void)data, (void)shared;
   fputs("not to be seen", stderr);
   raise(SIGKILL);
   return MN_OK;
 }
 
 static mn_status never_end(void *data, void *shared) {
-  (void)data;
   for (volatile char *c = shared; *c == 0;) {
   }
   return MN_OK;
@@ -336,7 +329,6 @@ static void note(int number) {
 }
 
 static void runs_children(void **state) {
-  (void)state;
   char word[] = "such thing", shared[6];
   int died;
   const struct sigaction interrupt = {.sa_handler = note}; /* without SA_RESTART */
@@ -360,13 +352,11 @@ static void runs_children(void **state) {
 
 static size_t crash_on_reading(unsigned flags, size_t parameters, const unsigned *values, size_t bytes,
                                size_t *size, void **buffer) {
-  (void)parameters, (void)values, (void)size, (void)buffer;
   if (flags & H5Z_FLAG_REVERSE) abort();
   return bytes;
 }
 
 static void survives_a_crash_of_hdf5(void **state) {
-  (void)state;
   const H5Z_class2_t filter = {H5Z_CLASS_T_VERS, 302, 1, 1, "crashing", NULL, NULL, crash_on_reading};
   const hsize_t shape[2] = {8, 2};
   const char *words[2] = {"one", "two"};

@@ -31,7 +31,6 @@ static void assert_object(const char *line, const struct result *r, const char *
 }
 
 static void help_and_version(void **state) {
-  (void)state;
   static const char *const commands[] = {"train", "eval", "predict", "gradcheck", "parity",
                                          "bench", "plot", "info",    "verify",    "diff"};
   const struct result *r = run("--version");
@@ -79,7 +78,6 @@ static void help_and_version(void **state) {
 
 /* A dry run says what the run then takes, and leaves nothing behind. */
 static void a_dry_run_takes_nothing(void **state) {
-  (void)state;
 #define DRY "train --quiet --device cpu --data good.h5 --hidden 256,128 --groups 8 --batch 16 --steps 3 "
   uint64_t before = snapshot();
   const char *line = DRY "--dry-run --checkpoint dry.h5 --log dry.jsonl";
@@ -132,7 +130,6 @@ static void a_dry_run_takes_nothing(void **state) {
 }
 
 static void a_lost_result_is_a_failure(void **state) {
-  (void)state;
   static const char *const commands[] = {"--version", "train --help", "info --json run.h5",
                                          "gradcheck --quiet --json --device cpu"};
   for (int i = 0; i < 4; i++) {
@@ -144,7 +141,6 @@ static void a_lost_result_is_a_failure(void **state) {
 
 /* With stdout closed, a checkpoint must not become what stdout was. */
 static void a_closed_stdout_reaches_no_file(void **state) {
-  (void)state;
   const char *line = LABELS "--checkpoint closed.h5";
   assert_int_equal(run_in(line, (struct circumstances){.close_out = 1})->status, 74);
   assert_succeeds("verify closed.h5", run("verify closed.h5"));
@@ -152,7 +148,6 @@ static void a_closed_stdout_reaches_no_file(void **state) {
 }
 
 static void results_are_json(void **state) {
-  (void)state;
   uint64_t before = snapshot();
   static const struct {
     const char *line, *keys;
@@ -182,7 +177,6 @@ static void results_are_json(void **state) {
 }
 
 static void checks_that_fail_exit_with_1(void **state) {
-  (void)state;
   const char *line = "parity --quiet --json --device cpu --tolerance 1e-30 cases.h5";
   const struct result *r = run(line);
   assert_int_equal(r->status, 1);
@@ -204,7 +198,6 @@ static void checks_that_fail_exit_with_1(void **state) {
 
 /* A device that was not named is named on stderr, and results stay alone on stdout. */
 static void auto_says_which_device(void **state) {
-  (void)state;
   const struct result *r = run_in("gradcheck --json", (struct circumstances){.no_gpu = 1});
   assert_succeeds("gradcheck", r);
   assert_non_null(strstr(r->err, "CPU"));
@@ -217,7 +210,6 @@ static void auto_says_which_device(void **state) {
 
 /* --threads says how many threads compute, also where a small model would take one; at most what OpenMP has. */
 static void threads_are_those_that_are_asked_for(void **state) {
-  (void)state;
   const char *had = getenv("OMP_NUM_THREADS");
   char before[16] = "";
   if (had) snprintf(before, sizeof before, "%s", had);
@@ -233,7 +225,6 @@ static void threads_are_those_that_are_asked_for(void **state) {
 }
 
 static void pictures_are_drawn(void **state) {
-  (void)state;
   static const struct { const char *name, *start; } rows[] = {{"p.svg", "<?xml"}, {"p.png", "\x89PNG"}};
   for (int i = 0; i < 2; i++) {
     char line[128], start_of_file[8] = "";
@@ -265,7 +256,6 @@ static void pictures_are_drawn(void **state) {
 
 /* Numbers that are none of training's are named with their line; gnuplot would be blamed else. */
 static void plot_names_what_makes_no_sense(void **state) {
-  (void)state;
   static const struct {
     const char *line, *words;
   } rows[] = {
@@ -299,7 +289,6 @@ static const char *text_of(const char *name) {
 /* Runs are named by their paths, in every panel in the order in which their losses end. Epochs are on top if
  * they are as long in all runs. */
 static void runs_are_told_apart(void **state) {
-  (void)state;
   static const char *const logs[] = {"same/low/run.jsonl", "same/high/run.jsonl", "same/high/x/run.jsonl"};
   for (const char *const *name = (const char *const[]){"same", "same/low", "same/high", "same/high/x", NULL};
        *name; name++)
@@ -328,7 +317,6 @@ static void runs_are_told_apart(void **state) {
 
 /* A log that cannot grow ends the run, but not before its checkpoint is saved. */
 static void a_log_without_room_costs_no_step(void **state) {
-  (void)state;
 #define LONG "train --quiet --device cpu --synthetic 100 --in 8 --hidden 8 --batch 10 --steps 3000 "
   const char *line = LONG "--log-every 1 --log room.jsonl --checkpoint room.h5";
   assert_complains(line, run_in(line, (struct circumstances){.largest = 1 << 16}), 74, "room.jsonl");
@@ -350,7 +338,6 @@ static void a_log_without_room_costs_no_step(void **state) {
 
 /* --force replaces a picture and predictions, and without it they stay. */
 static void outputs_are_replaced_by_force_alone(void **state) {
-  (void)state;
   const char *line = "predict --quiet --device cpu --checkpoint run.h5 --data good.h5 --out forced.h5";
   assert_succeeds(line, run(line));
   uint64_t before = snapshot();
@@ -366,7 +353,6 @@ static void outputs_are_replaced_by_force_alone(void **state) {
 
 /* Operations that are fused change no bytes until dz is written in the product: all plans but block say the same. */
 static void every_plan_trains_scaled(void **state) {
-  (void)state;
   static const char *const plans[] = {"none", "activation", "norm-activation", "tail", "linear-norm"};
   char line[256], first[TEXT] = "";
   for (int i = 0; i < 5; i++) {
@@ -385,7 +371,6 @@ static void every_plan_trains_scaled(void **state) {
 }
 
 static void finished_runs_resume_to_nothing(void **state) {
-  (void)state;
   uint64_t before = snapshot();
   assert_succeeds("resume", run("train --quiet --device cpu --checkpoint run.h5 --resume"));
   assert_true(snapshot() == before);

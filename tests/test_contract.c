@@ -11,7 +11,6 @@
 #include "train/command/commands.h"
 
 int fsync(int fd) {
-  (void)fd;
   return 0;
 }
 
@@ -285,7 +284,6 @@ static void assert_near_logs(const char *a, const char *b, double tolerance) {
 /* Every step of two thirds of the run is the other device's. Bounds: 12 steps of float32 arithmetic in
  * another order, and of float64. */
 static void another_device_keeps_the_samples(void **state) {
-  (void)state;
   static const struct {
     struct way way;
     double bound;

@@ -21,7 +21,6 @@ ssize_t pread(int fd, void *bytes, size_t size, off_t offset) {
 }
 
 static void reads_digits(void **state) {
-  (void)state;
   struct mn_dataset *d, *test;
   assert_int_equal(mn_dataset_open(&d, "data/digits.h5", MN_PART_TRAIN, NULL, NULL, 1), MN_OK);
   assert_int_equal(mn_dataset_open(&test, "data/digits.h5", MN_PART_TEST, NULL, NULL, 1), MN_OK);
@@ -58,7 +57,6 @@ static void reads_digits(void **state) {
 }
 
 static void reads_every_type(void **state) {
-  (void)state;
   mn_hdf5_lock();
   hid_t half = H5Tcopy(H5T_IEEE_F32BE); /* IEEE binary16 */
   assert_true(H5Tset_fields(half, 15, 10, 5, 0, 10) >= 0 && H5Tset_size(half, 2) >= 0 &&
@@ -90,7 +88,6 @@ static void reads_every_type(void **state) {
 }
 
 static void honours_scale_and_offset(void **state) {
-  (void)state;
   const short packed[6] = {-3, 0, 3, 7, 100, 32767};
   const double scale = 0.1, offset = -273.15;
   const int one = 1;
@@ -119,7 +116,6 @@ static void honours_scale_and_offset(void **state) {
 
 /* More than one piece of 4 MiB: by rows, and within a row. */
 static void reads_in_pieces(void **state) {
-  (void)state;
   const struct { hsize_t rows, cols; } sizes[] = {{300007, 5}, {3, 600001}};
   const double scale = 1;
   for (int s = 0; s < 4; s++) {
@@ -148,7 +144,6 @@ static void reads_in_pieces(void **state) {
 
 /* 64 GiB, of which a few rows are asked for. The file is sparse: it takes no room. */
 static void reads_more_than_memory(void **state) {
-  (void)state;
   const hsize_t size[2] = {(hsize_t)1 << 24, 1024}, start[2] = {size[0] - 2, 0}, count[2] = {2, 1024};
   hid_t id = create(), space = H5Screate_simple(2, size, NULL), creation = H5Pcreate(H5P_DATASET_CREATE);
   assert_true(H5Pset_alloc_time(creation, H5D_ALLOC_TIME_EARLY) >= 0 &&
@@ -171,7 +166,6 @@ static void reads_more_than_memory(void **state) {
 }
 
 static void finds_parts(void **state) {
-  (void)state;
   struct mn_dataset *d;
   hid_t id = create();
   put_floats(id, "x", 5, 2);
@@ -212,7 +206,6 @@ static void finds_parts(void **state) {
 }
 
 static void takes_a_column_of_labels(void **state) {
-  (void)state;
   const int labels[4] = {3, 0, 1, 2};
   hid_t id = create();
   put_floats(id, "x", 4, 2);
@@ -231,14 +224,12 @@ static int *decoded; /* shared with the child processes in which HDF5 applies a 
 
 static size_t count_decoding(unsigned flags, size_t parameters, const unsigned *values, size_t bytes,
                              size_t *size, void **buffer) {
-  (void)parameters, (void)values, (void)size, (void)buffer;
   if (flags & H5Z_FLAG_REVERSE) ++*decoded;
   return bytes;
 }
 
 /* Chunks larger than HDF5's own cache, read in short stretches. */
 static void decodes_a_chunk_once(void **state) {
-  (void)state;
   const H5Z_class2_t filter = {H5Z_CLASS_T_VERS, 301, 1, 1, "counting", NULL, NULL, count_decoding};
   assert_true(H5Zregister(&filter) >= 0);
   const hsize_t size[2] = {2048, 1024}, chunk[2] = {512, 512}; /* 1 MiB, two across */
@@ -269,7 +260,6 @@ static void decodes_a_chunk_once(void **state) {
 
 /* A disk that fails while reading is no damaged file; and one that fails at the end costs nothing. */
 static void survives_a_failing_disk(void **state) {
-  (void)state;
   float x[8];
   hid_t id = create();
   put_floats(id, "x", 4, 2);

@@ -36,7 +36,6 @@ static size_t read_bytes(const char *path, void *bytes, size_t size) {
 /* ---- files that are wrong ---- */
 
 static void refuses_what_is_no_file(void **state) {
-  (void)state;
   assert_message(refusal(NULL, NULL), MN_NO_INPUT, file, "No such file", NULL);
   assert_int_equal(mkdir(file, 0700), 0);
   assert_message(refusal(NULL, NULL), MN_NO_INPUT, file, "folder", NULL);
@@ -54,7 +53,6 @@ static void refuses_what_is_no_file(void **state) {
 }
 
 static void refuses_what_is_not_hdf5(void **state) {
-  (void)state;
   static char bytes[200000];
   write_bytes(file, "", 0);
   assert_message(refusal(NULL, NULL), MN_BAD_DATA, file, "no HDF5 file (0 bytes", NULL);
@@ -71,7 +69,6 @@ static void refuses_what_is_not_hdf5(void **state) {
 }
 
 static void names_file_locking(void **state) {
-  (void)state;
   done(create());
   int held = open(file, O_RDWR);
   assert_true(held >= 0);
@@ -82,7 +79,6 @@ static void names_file_locking(void **state) {
 }
 
 static void refuses_missing_datasets(void **state) {
-  (void)state;
   hid_t id = create();
   done(id);
   assert_message(refusal(NULL, NULL), MN_BAD_DATA, file, "no dataset x", "nothing", "as x", NULL);
@@ -117,7 +113,6 @@ static void refuses_missing_datasets(void **state) {
 }
 
 static void refuses_wrong_shapes(void **state) {
-  (void)state;
   const hsize_t cube[3] = {4, 28, 28};
   hid_t id = create(), space = H5Screate_simple(3, cube, NULL), scalar = H5Screate(H5S_SCALAR);
   H5Dclose(H5Dcreate2(id, "cube", H5T_NATIVE_FLOAT, space, H5P_DEFAULT, H5P_DEFAULT, H5P_DEFAULT));
@@ -145,7 +140,6 @@ static void refuses_wrong_shapes(void **state) {
 }
 
 static void refuses_wrong_types(void **state) {
-  (void)state;
   hid_t compound = H5Tcreate(H5T_COMPOUND, 8), flag = H5Tenum_create(H5T_NATIVE_SCHAR);
   hid_t wide = H5Tcopy(H5T_NATIVE_LLONG), text = H5Tcopy(H5T_C_S1), opaque = H5Tcreate(H5T_OPAQUE, 3);
   const signed char off = 0;
@@ -170,7 +164,6 @@ static void refuses_wrong_types(void **state) {
 }
 
 static void refuses_wrong_labels(void **state) {
-  (void)state;
   hid_t id = create();
   put_floats(id, "x", 4, 2);
   const long long values[4] = {0, 5, -7, 2}, large[4] = {0, 2147483647, 2147483648, 1};
@@ -190,7 +183,6 @@ static void refuses_wrong_labels(void **state) {
 }
 
 static void refuses_odd_attributes(void **state) {
-  (void)state;
   const double pair[2] = {1, 2}, nan = NAN;
   struct {
     const char *name;
@@ -212,7 +204,6 @@ static void refuses_odd_attributes(void **state) {
 }
 
 static void names_values_that_are_not_finite(void **state) {
-  (void)state;
   const hsize_t rows = 200000, cols = 7;
   double *values = calloc(rows * cols, sizeof *values), *out = malloc(rows * cols * sizeof *out);
   assert_true(values && out);
@@ -245,7 +236,6 @@ static void names_values_that_are_not_finite(void **state) {
 /* ---- files that lie ---- */
 
 static void refuses_links(void **state) {
-  (void)state;
   hid_t id = create();
   put_floats(id, "data", 4, 2);
   put_labels(id, "y", 4);
@@ -268,7 +258,6 @@ static void refuses_links(void **state) {
 }
 
 static void refuses_storage_elsewhere(void **state) {
-  (void)state;
   const hsize_t size[2] = {4, 2};
   hid_t id = create(), space = H5Screate_simple(2, size, NULL);
   hid_t outside = H5Pcreate(H5P_DATASET_CREATE), built = H5Pcreate(H5P_DATASET_CREATE);
@@ -303,7 +292,6 @@ static void write_rows(hid_t id, hsize_t cols, hsize_t first, hsize_t rows, cons
 }
 
 static void refuses_sizes_that_cannot_be(void **state) {
-  (void)state;
   float *zeros = calloc(4 << 20, sizeof *zeros);
   assert_non_null(zeros);
   hid_t id = create();
@@ -345,7 +333,6 @@ static int patch(char *bytes, size_t size, uint64_t from, uint64_t to, uint64_t 
 
 /* HDF5 1.14 refuses some of these by itself: only file and status are the same in every version. */
 static void refuses_patched_sizes(void **state) {
-  (void)state;
   static char whole[200000], bytes[sizeof whole];
   hid_t id = create();
   put_floats(id, "x", 1237, 11);
@@ -379,12 +366,10 @@ static void refuses_patched_sizes(void **state) {
 /* A filter that leaves everything as it is. */
 static size_t keep(unsigned flags, size_t parameters, const unsigned *values, size_t bytes, size_t *size,
                    void **buffer) {
-  (void)flags, (void)parameters, (void)values, (void)size, (void)buffer;
   return bytes;
 }
 
 static void names_a_filter_that_is_not_there(void **state) {
-  (void)state;
   const H5Z_class2_t filter = {H5Z_CLASS_T_VERS, 300, 1, 1, "minnow's test", NULL, NULL, keep};
   assert_true(H5Zregister(&filter) >= 0);
   const hsize_t size[2] = {4, 2};
@@ -402,7 +387,6 @@ static void names_a_filter_that_is_not_there(void **state) {
 }
 
 static void names_damaged_rows(void **state) {
-  (void)state;
   static char bytes[400000];
   static float values[1024 * 16];
   for (int i = 0; i < 1024 * 16; i++) values[i] = (float)(i * 7 % 1013);

@@ -185,7 +185,6 @@ static void assert_says(const struct result *r, const char *words) {
 
 /* What a first run is told: what it trains and how, and that nothing was saved. */
 static void a_run_says_what_it_is(void **state) {
-  (void)state;
   write_kind(0);
   const struct result *r = run(FIRST);
   assert_succeeds(FIRST, r);

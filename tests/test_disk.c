@@ -26,7 +26,6 @@ static struct statvfs disk;
 static int asking, full;
 
 int statvfs(const char *name, struct statvfs *out) {
-  (void)name;
   *out = disk;
   if (asking) errno = asking;
   return asking ? -1 : 0;
@@ -75,7 +74,6 @@ static int is_there(const char *name) {
 }
 
 static int set_up(void **state) {
-  (void)state;
   path[folder_length] = 0;
   const int made = mkdtemp(path) != NULL;
   path[folder_length] = '/';
@@ -85,7 +83,6 @@ static int set_up(void **state) {
 }
 
 static int tear_down(void **state) {
-  (void)state;
   static const char *const names[] = {"run.h5", "run.1.h5", "run.2.h5", "run.best.h5"};
   char file[100];
   for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
@@ -99,7 +96,6 @@ static int tear_down(void **state) {
 }
 
 static void a_disk_too_small_is_told_before(void **state) {
-  (void)state;
   disk.f_bavail = BYTES - 1;
   assert_int_equal(train("--steps 4"), MN_IO);
   assert_says("free some space, or name another folder");
@@ -114,7 +110,6 @@ static void a_disk_too_small_is_told_before(void **state) {
 }
 
 static void what_a_disk_does_not_say_refuses_nothing(void **state) {
-  (void)state;
   disk = (struct statvfs){0};
   assert_int_equal(train("--steps 4 --stop-at 1"), MN_OK);
   asking = ENOSYS;
@@ -127,7 +122,6 @@ static void what_a_disk_does_not_say_refuses_nothing(void **state) {
 
 /* Each save begins with one write that fails, and ends there. */
 static void a_disk_that_is_full_for_a_while_ends_no_run(void **state) {
-  (void)state;
   full = 1;
   assert_int_equal(train("--steps 400 --save-every 100"), MN_IO);
   assert_says("step 400 is saved, but an earlier save failed");
@@ -138,7 +132,6 @@ static void a_disk_that_is_full_for_a_while_ends_no_run(void **state) {
 }
 
 static void the_last_save_is_tried_once_more(void **state) {
-  (void)state;
   full = 1;
   assert_int_equal(train("--steps 4"), MN_IO);
   assert_says("step 4 is saved, but an earlier save failed");

@@ -39,7 +39,6 @@ static void tell(const char *words) {
 }
 
 static void a_chunk_of_zeros(void **state) {
-  (void)state;
   for (enum storage storage = PLAIN; storage <= DEFLATED; storage++) {
     make(storage, 1, 0);
     tell(storage == SUMMED || storage == SHUFFLED ? "x, rows 32 to 47 are a chunk of zeros" : NULL);
@@ -50,7 +49,6 @@ static void a_chunk_of_zeros(void **state) {
 
 /* A checkpoint's own checksums tell its zeros, such as the bias before the first step. */
 static void zeros_of_a_checkpoint(void **state) {
-  (void)state;
   const char *line = TRAIN " --lr 1e-300 --momentum 0.9 --checkpoint zeros.h5";
   make(PLAIN, 0, 0);
   assert_succeeds(line, run(line));
@@ -58,7 +56,6 @@ static void zeros_of_a_checkpoint(void **state) {
 }
 
 static void a_label_that_is_no_class(void **state) {
-  (void)state;
   make(PLAIN, 0, ROWS - 1);
   assert_string_equal(run(TRAIN)->err, "");
   make(PLAIN, 0, ROWS);
@@ -71,7 +68,6 @@ static void a_label_that_is_no_class(void **state) {
 }
 
 static void too_few_files(void **state) {
-  (void)state;
   static const char *const commands[] = {"verify d.h5", "info d.h5", TRAIN " --checkpoint f.h5"};
   make(PLAIN, 0, 0);
   for (int i = 0; i < 3; i++) {

@@ -68,7 +68,6 @@ static void check_faults(const struct fault *faults, size_t count) {
 #define CHECK(faults) check_faults(faults, sizeof faults / sizeof *faults)
 
 static void usage_is_explained(void **state) {
-  (void)state;
   static const struct fault faults[] = {
       {"trian", 64, "trian|COMMAND", {0}},
       {"train --ephocs 3", 64, "--ephocs|train --help", {0}},
@@ -89,7 +88,6 @@ static void usage_is_explained(void **state) {
 }
 
 static void checks_and_files_are_explained(void **state) {
-  (void)state;
   static const struct fault faults[] = {
       {"parity missing.h5", 66, "missing.h5", {0}},
       {"parity empty.h5", 65, "empty.h5|HDF5", {0}},
@@ -114,7 +112,6 @@ static void checks_and_files_are_explained(void **state) {
 }
 
 static void training_faults_are_explained(void **state) {
-  (void)state;
 #define TRAIN(rest) "train --device cpu --hidden 8 --groups 2 --batch 6 --checkpoint new.h5 " rest
   static const struct fault faults[] = {
       {TRAIN("--data missing.h5"), 66, "missing.h5", {0}},
@@ -155,7 +152,6 @@ static void training_faults_are_explained(void **state) {
 
 /* AddressSanitizer ends a program that asks for so much. */
 static void a_place_without_room_is_explained(void **state) {
-  (void)state;
 #ifdef __SANITIZE_ADDRESS__
   SKIP("ASan");
 #endif
@@ -169,7 +165,6 @@ static void a_place_without_room_is_explained(void **state) {
 }
 
 static void reading_faults_are_explained(void **state) {
-  (void)state;
 #define EVAL(rest) "eval --device cpu " rest
 #define PREDICT(rest) "predict --device cpu " rest
   static const struct fault faults[] = {
@@ -193,7 +188,6 @@ static void reading_faults_are_explained(void **state) {
 
 /* One file for two things. --force does not allow it either. */
 static void a_file_is_one_thing(void **state) {
-  (void)state;
 #define PREDICT_RUN "predict --device cpu --checkpoint run.h5 --data good.h5 --force "
   static const struct fault faults[] = {
       {LABELS "--log good.h5", 64, "--log|--data good.h5", {0}},
@@ -219,7 +213,6 @@ static void a_file_is_one_thing(void **state) {
 }
 
 static void what_exists_stays(void **state) {
-  (void)state;
   static const struct fault faults[] = {
       {LABELS "--log run.jsonl", 73, "run.jsonl|move it away", {0}},
       {LABELS "--log pipe", 73, "pipe", {0}},

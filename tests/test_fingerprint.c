@@ -137,7 +137,6 @@ static void targets_count_where_they_are_read(void **state) {
 
 /* The number is kept in checkpoints: a change of the rule is a change of what they mean. */
 static void threads_agree(void **state) {
-  (void)state;
   const int64_t n = 400001;
   struct made m = make(n, 0);
   struct mn_rows_form form;

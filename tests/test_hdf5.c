@@ -25,7 +25,6 @@ static void *enter(void *data) {
 }
 
 static void locks(void **state) {
-  (void)state;
   pthread_t thread;
   mn_hdf5_lock();
   mn_hdf5_lock();
@@ -41,7 +40,6 @@ static void locks(void **state) {
 /* A thread that unlocks and locks again goes behind those that wait: a save, which does so after every slab,
  * does not hold up the loader's thread to its end. */
 static void takes_turns(void **state) {
-  (void)state;
   const struct timespec slab = {0, 10000000};
   int late = 0;
   for (int i = 0; i < 20; i++) {
@@ -63,7 +61,6 @@ static void takes_turns(void **state) {
 }
 
 static void gives_reasons(void **state) {
-  (void)state;
   mn_hdf5_lock();
   H5Eclear2(H5E_DEFAULT);
   assert_string_equal(mn_hdf5_reason(), "no reason given");

@@ -3,9 +3,7 @@
 #include "tests/order_rows.h"
 #include "tests/rows_made.h"
 
-static void close_nothing(struct mn_dataset *dataset) {
-  (void)dataset;
-}
+static void close_nothing(struct mn_dataset *dataset) {}
 
 static struct made whole_of(int64_t rows, int classes) {
   struct made m = make(rows, classes);
@@ -38,7 +36,6 @@ static int64_t *rows_of(struct made *m, enum mn_part part, double fraction, uint
 
 /* Every row is in one of the parts, once, and each part holds its rows in order. */
 static void each_row_is_in_one_part(void **state) {
-  (void)state;
   const int64_t sizes[] = {2, 3, 63, 64, 65, 1437, 4096, 4097, 4160, 8193, 20000, 40001};
   const double fractions[] = {1e-9, 0.1, 0.25, 0.5, 0.9, 1 - 1e-9};
   for (size_t s = 0; s < sizeof sizes / sizeof *sizes; s++)
@@ -61,7 +58,6 @@ static void each_row_is_in_one_part(void **state) {
 }
 
 static void the_rows_are_the_seeds(void **state) {
-  (void)state;
   int64_t count, other_count, changed = 0;
   struct made m = whole_of(9000, 0);
   int64_t *once = rows_of(&m, MN_PART_TEST, 0.1, 1, 900, &count);
@@ -87,7 +83,6 @@ static void the_rows_are_the_seeds(void **state) {
 
 /* Of many rows all but a window's are held out by extents, and read so. */
 static void reads_stay_whole(void **state) {
-  (void)state;
   const int64_t n = 400000;
   struct made m = whole_of(n, 1);
   struct mn_dataset *test = &m.base, *train = &m.base;
@@ -119,14 +114,12 @@ static int32_t class_of(const struct sorted *s, int64_t row) {
 
 static mn_status sorted_read(struct mn_dataset *dataset, int64_t first, int64_t count, size_t real, void *x,
                              void *y) {
-  (void)real, (void)x;
   for (int64_t i = 0; i < count && y; i++)
     ((int32_t *)y)[i] = class_of((const struct sorted *)dataset, first + i);
   return MN_OK;
 }
 
 static void each_class_has_its_share(void **state) {
-  (void)state;
   enum { CLASSES = 6 };
   const double fractions[] = {1e-9, 0.1, 0.25, 0.5, 0.9, 1 - 1e-9};
   static const int64_t tenths[] = {900, 500, 0, 30, 1, 0}; /* of the first sizes */
@@ -170,7 +163,6 @@ static void each_class_has_its_share(void **state) {
 
 /* Rows without classes are single ones as well; of very many they are those of mn_dataset_hold_out. */
 static void single_rows_are_drawn(void **state) {
-  (void)state;
   int64_t next = 0, changed = 0, early = 0;
   for (int seed = 0; seed < 2; seed++) {
     struct made m = whole_of(200000, 0);
@@ -199,7 +191,6 @@ static void single_rows_are_drawn(void **state) {
 
 /* An epoch of the loader has every row that is not held out, once, wherever the rows wait. */
 static void an_epoch_is_of_the_rest(void **state) {
-  (void)state;
   enum { N = 9000, HELD = 900, BATCH = 100 };
   static char held_out[N];
   static int32_t seen[2][2 * (N - HELD)];
@@ -237,7 +228,6 @@ static void an_epoch_is_of_the_rest(void **state) {
 }
 
 static void what_cannot_be_held_out_is_refused(void **state) {
-  (void)state;
   struct made m = whole_of(10, 0);
   struct mn_dataset *d = &m.base;
   const double wrong[] = {0, 1, -0.1, 2, NAN};

@@ -26,27 +26,23 @@ static void assert_threads(const cpu_set_t *sets, const int *threads, int size) 
 
 /* Nobody is bound: the cores are divided by the ranks that have any here. */
 static void unbound_ranks_share_a_host(void **state) {
-  (void)state;
   const cpu_set_t sets[] = {cores(0, 7), cores(1, 0), cores(0, 7), cores(0, 7)};
   assert_threads(sets, (const int[]){2, 0, 2, 2}, 4);
   assert_int_equal(mn_cores_threads(sets, 1, 0), 8);
 }
 
 static void more_ranks_than_cores_have_a_thread_each(void **state) {
-  (void)state;
   const cpu_set_t sets[] = {cores(0, 1), cores(0, 1), cores(0, 1), cores(0, 1)};
   assert_threads(sets, (const int[]){1, 1, 1, 1}, 4);
 }
 
 static void three_ranks_share_six_cores(void **state) {
-  (void)state;
   const cpu_set_t sets[] = {cores(0, 5), cores(0, 5), cores(0, 5)};
   assert_threads(sets, (const int[]){2, 2, 2}, 3);
 }
 
 /* Bound to cores of its own a rank has them all; bound to a socket it shares that with the others there. */
 static void bound_ranks_share_what_they_are_bound_to(void **state) {
-  (void)state;
   const cpu_set_t apart[] = {cores(0, 3), cores(4, 7)};
   assert_threads(apart, (const int[]){4, 4}, 2);
   const cpu_set_t sockets[] = {cores(0, 3), cores(4, 7), cores(0, 3), cores(4, 7)};
@@ -54,18 +50,15 @@ static void bound_ranks_share_what_they_are_bound_to(void **state) {
 }
 
 static void cores_that_are_not_known_are_nobodys(void **state) {
-  (void)state;
   const cpu_set_t sets[] = {cores(1, 0), cores(0, 3)};
   assert_threads(sets, (const int[]){0, 4}, 2);
 }
 
 static void alone_nothing_is_shared(void **state) {
-  (void)state;
   assert_int_equal(mn_ranks_share_cores(NULL), MN_OK);
 }
 
 static void a_rank_names_itself(void **state) {
-  (void)state;
   struct mn_device *device;
   char text[512], host[256], all[1024];
   assert_int_equal(mn_device_open(&device, "cpu", "fp32"), MN_OK);

@@ -23,7 +23,6 @@ struct copy {
 
 /* One dataset of /model, stored as `type`. */
 static herr_t copy_one(hid_t model, const char *name, const H5L_info_t *info, void *data) {
-  (void)info;
   const struct copy *copy = data;
   char path[128];
   hsize_t shape[2], chunk[2] = {3, 3};
@@ -132,7 +131,6 @@ static void check_start(const char *device, const char *precision) {
 }
 
 static void the_weights_of_a_new_run_make_the_same_run(void **state) {
-  (void)state;
   static const char *const precisions[] = {"fp64", "fp32", "tf32", "bf16", "fp16", "fp16x3"};
   for (int i = 0; i < 6; i++) {
     check_start("cpu", precisions[i]);
@@ -142,7 +140,6 @@ static void the_weights_of_a_new_run_make_the_same_run(void **state) {
 
 /* Of a checkpoint its weights alone: not its factors, momentum, step, or order of samples. */
 static void a_checkpoint_is_a_file_of_weights(void **state) {
-  (void)state;
   train("--precision fp16 --seed 3 --checkpoint half.h5");
   copy_weights("weights.h5", "half.h5", H5T_IEEE_F32LE, 0);
   train("--precision fp16 --init half.h5 --checkpoint from-checkpoint.h5");
@@ -152,7 +149,6 @@ static void a_checkpoint_is_a_file_of_weights(void **state) {
 }
 
 static void any_floats_will_do(void **state) {
-  (void)state;
   hid_t half = float16();
   copy_weights("half.h5", "run.h5", half, 1);
   H5Tclose(half);
@@ -181,7 +177,6 @@ static void assert_refused(const char *line, int status, const char *words) {
 #define INIT(file) LABELS "--checkpoint new.h5 --log new.jsonl --init " file
 
 static void all_that_does_not_fit_is_told_at_once(void **state) {
-  (void)state;
   const float zeros[64] = {0};
   const int whole[8] = {0};
   const hsize_t tall[] = {9, 4}, wide[] = {3, 9}, eight = 8;
@@ -215,7 +210,6 @@ static void all_that_does_not_fit_is_told_at_once(void **state) {
 
 /* A vector is no matrix of one row. */
 static void a_rank_has_to_fit(void **state) {
-  (void)state;
   copy_weights("misfit.h5", "run.h5", H5T_IEEE_F32LE, 0);
   hid_t file = H5Fopen("misfit.h5", H5F_ACC_RDWR, H5P_DEFAULT);
   assert_true(H5Ldelete(file, "model/head.bias", H5P_DEFAULT) >= 0);
@@ -226,14 +220,12 @@ static void a_rank_has_to_fit(void **state) {
 
 /* Of 64 blocks 63 are missing: the list is cut short, the remedy stays. */
 static void a_long_list_is_cut_short(void **state) {
-  (void)state;
   char line[1024] = "train --device cpu --data good.h5 --groups 2 --batch 6 --init run.h5 --hidden 8";
   for (int i = 1; i < 64; i++) strcat(line, ",8");
   assert_refused(line, 65, "blocks.1.fc.weight is missing, wanted [8, 8]| …: give the model these sizes");
 }
 
 static void values_have_to_be_finite(void **state) {
-  (void)state;
   copy_weights("odd.h5", "run.h5", H5T_IEEE_F64LE, 0);
   set_value("odd.h5", "model/head.bias", 1, -INFINITY);
   assert_refused(INIT("odd.h5"), 65, "odd.h5|head.bias, row 0, column 1|-inf");
@@ -248,7 +240,6 @@ static void values_have_to_be_finite(void **state) {
 }
 
 static void files_without_weights_are_refused(void **state) {
-  (void)state;
   write_text("text.h5", "no HDF5");
   hid_t file = H5Fcreate("link.h5", H5F_ACC_TRUNC, H5P_DEFAULT, H5P_DEFAULT);
   assert_true(H5Lcreate_external("run.h5", "/model", file, "model", H5P_DEFAULT, H5P_DEFAULT) >= 0);
@@ -263,7 +254,6 @@ static void files_without_weights_are_refused(void **state) {
 /* Weights that a lost write left as zeros, whatever the model's reals are. An
  * attribute of the same name in another program's file says nothing. */
 static void lost_weights_are_refused(void **state) {
-  (void)state;
   float values[4096] = {0};
   train("--checkpoint torn.h5");
   hid_t file = H5Fopen("torn.h5", H5F_ACC_RDWR, H5P_DEFAULT);
@@ -281,7 +271,6 @@ static void lost_weights_are_refused(void **state) {
 }
 
 static void init_begins_a_new_run(void **state) {
-  (void)state;
   assert_refused("train --checkpoint run.h5 --resume --init run.h5", 64, "--init|--resume|leave one out");
   assert_refused(LABELS "--init run.h5 --checkpoint run.h5", 64, "--checkpoint|--init run.h5");
   assert_refused(LABELS "--init run.h5 --checkpoint new.h5 --log ./run.h5", 64, "--log|--init run.h5");
@@ -289,7 +278,6 @@ static void init_begins_a_new_run(void **state) {
 
 /* After its start it is a run as any other. */
 static void a_run_from_weights_is_resumed(void **state) {
-  (void)state;
   train("--init other.h5 --checkpoint whole.h5");
   train("--init other.h5 --checkpoint part.h5 --stop-at 3");
   assert_int_equal(run("diff whole.h5 part.h5")->status, 1);
@@ -299,7 +287,6 @@ static void a_run_from_weights_is_resumed(void **state) {
 
 /* A checkpoint of another configuration is told of in one line, and its weights are taken. */
 static void another_configuration_is_told(void **state) {
-  (void)state;
   static const char line[] = "train --device cpu --data good.h5 --hidden 8 --epochs 1 --batch 6 ";
   char text[512];
   snprintf(text, sizeof text, "%s--groups 4 --eps 0.001 --slope 0.5 --plan tail --init run.h5", line);
@@ -321,7 +308,6 @@ static void another_configuration_is_told(void **state) {
 /* ---- eval and predict ---- */
 
 static void weights_alone_are_evaluated(void **state) {
-  (void)state;
 #define EVAL "eval --quiet --json --device cpu --data good.h5 --checkpoint "
   char expected[TEXT];
   train("--eps 0.1 --slope 0.3 --checkpoint steep.h5");
@@ -348,7 +334,6 @@ static void weights_alone_are_evaluated(void **state) {
 }
 
 static void weights_alone_predict(void **state) {
-  (void)state;
 #define PREDICT "predict --quiet --device cpu --data good.h5 "
   copy_weights("weights.h5", "run.h5", H5T_IEEE_F64LE, 0);
   assert_succeeds("predict", run(PREDICT "--checkpoint run.h5 --out a.h5"));
@@ -363,7 +348,6 @@ static void weights_alone_predict(void **state) {
 
 /* A label that the model has no output for is named with its row; so is one of the test part alone. */
 static void labels_have_to_be_the_models(void **state) {
-  (void)state;
   const float x[6 * 4] = {0};
   const int y[6] = {0, 1, 2, 0, 5, 3};
   static const char *const groups[] = {"", "train/", "test/"};
@@ -386,7 +370,6 @@ static void labels_have_to_be_the_models(void **state) {
 
 /* Sizes come from the weights of the blocks in turn, and of the head; the rest has to fit them. */
 static void shapes_say_the_sizes(void **state) {
-  (void)state;
   const float zeros[64] = {0};
   const char *line = EVAL "deep.h5 --groups 2";
   char expected[TEXT];
@@ -429,7 +412,6 @@ static void assert_holds(struct mn_model *model, const char *from) {
 }
 
 static void a_model_that_is_refused_stays_as_it_was(void **state) {
-  (void)state;
   struct mn_device *device;
   struct mn_model *model;
   const struct mn_model_config sizes = config(1);

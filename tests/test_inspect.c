@@ -84,7 +84,6 @@ static void assert_json_line(const char *text) {
 }
 
 static void test_parser(void **state) {
-  (void)state;
   const char *const good[] = {"{}\n", "{\"a\":[1,-2.5e-3,null,true,\"\\u0001\\n\"],\"b\":{\"c\":0}}\n"};
   const char *const bad[] = {"{,}\n",        "{\"a\":[1,]}\n", "{\"a\" 1}\n",
                              "{\"a\":01}\n", "{\"a\":nan}\n",  "{\"a\":\"\t\"}\n"};
@@ -138,7 +137,6 @@ static void save(const struct mn_checkpoint *made, const char *to) {
 /* ---- json ---- */
 
 static void test_json(void **state) {
-  (void)state;
   size_t size;
   struct mn_json json;
   FILE *out = open_memstream(&text, &size);
@@ -172,7 +170,6 @@ static void test_json(void **state) {
 /* ---- info ---- */
 
 static void test_info_checkpoint(void **state) {
-  (void)state;
   struct mn_checkpoint *made = make_checkpoint(6, 4, 1, 8, 1, 12);
   save(made, path);
   mn_checkpoint_free(made);
@@ -255,7 +252,6 @@ static void make_dataset(const char *to) {
 }
 
 static void test_info_other(void **state) {
-  (void)state;
   make_dataset(path);
   assert_int_equal(run(INFO, path, NULL, 0), MN_OK);
   assert_text("train:\n  rows: 300000\n  inputs: 4\n  outputs: 10\n  classes: yes\n");
@@ -275,7 +271,6 @@ static void test_info_other(void **state) {
 
 /* HDF5 that is no data to train on is described all the same. */
 static void test_info_no_dataset(void **state) {
-  (void)state;
   mn_hdf5_lock();
   hid_t file = H5Fcreate(path, H5F_ACC_TRUNC, H5P_DEFAULT, H5P_DEFAULT);
   assert_true(H5Fclose(file) >= 0);
@@ -289,7 +284,6 @@ static void test_info_no_dataset(void **state) {
 
 /* Names and texts of a file cannot steer a terminal. */
 static void test_info_control_characters(void **state) {
-  (void)state;
   mn_hdf5_lock();
   hid_t file = H5Fcreate(path, H5F_ACC_TRUNC, H5P_DEFAULT, H5P_DEFAULT);
   static const char *const names[] = {"a\x1b[2Jb", "c\x7f\x1b]0;x\x07", "\xc2\x9bJ é\x9b\xffxy"};
@@ -337,7 +331,6 @@ static size_t find_float(const char *of, float value) {
 
 /* Where nothing can be told, nothing is written. */
 static void test_errors(void **state) {
-  (void)state;
   for (int json = 0; json < 2; json++) {
     for (enum command command = INFO; command <= DIFF; command++) {
       assert_int_equal(run(command, path, path, json), MN_NO_INPUT);
@@ -369,7 +362,6 @@ static void test_errors(void **state) {
 /* ---- verify ---- */
 
 static void test_verify_checkpoint(void **state) {
-  (void)state;
   struct mn_checkpoint *made = make_checkpoint(6, 4, 1, 4, 1, 12);
   save(made, path);
   mn_checkpoint_free(made);
@@ -388,7 +380,6 @@ static void test_verify_checkpoint(void **state) {
 }
 
 static void test_verify_other(void **state) {
-  (void)state;
   make_dataset(path);
   assert_int_equal(run(VERIFY, path, NULL, 0), MN_OK);
   assert_text("datasets: 5\nchecksums: 1\nunwritten: 1\nlinks: 1\nbytes: 6000032, 5.7 MiB\n");
@@ -407,7 +398,6 @@ static void test_verify_other(void **state) {
 
 /* A flipped bit in the index of a group: a name that is listed and cannot be found is damage, too. */
 static void test_verify_lost_name(void **state) {
-  (void)state;
   size_t size;
   unsigned char *bytes = read_bytes("data/digits.h5", &size);
   write_bytes(path, bytes, size);
@@ -426,7 +416,6 @@ static void test_verify_lost_name(void **state) {
 
 /* What reaches out of the file, and groups in a circle. */
 static void test_verify_odd(void **state) {
-  (void)state;
   hsize_t shape[2] = {4, 6};
   mn_hdf5_lock();
   hid_t file = H5Fcreate(path, H5F_ACC_TRUNC, H5P_DEFAULT, H5P_DEFAULT),
@@ -483,7 +472,6 @@ static void assert_differ(struct mn_checkpoint *changed, const char *words, cons
 }
 
 static void test_diff_same(void **state) {
-  (void)state;
   struct mn_checkpoint *made = saved();
   strcpy(made->options[0].value, "another place"); /* /config is not compared */
   ((float *)made->tensors[1].value)[0] = NAN;      /* and a NaN is itself */
@@ -497,7 +485,6 @@ static void test_diff_same(void **state) {
 }
 
 static void test_diff_values(void **state) {
-  (void)state;
   struct mn_checkpoint *made = saved();
   float *weight = made->tensors[0].value;
   weight[3] = nextafterf(nextafterf(weight[3], 9), 9);
@@ -528,7 +515,6 @@ static void test_diff_values(void **state) {
 }
 
 static void test_diff_double(void **state) {
-  (void)state;
   struct mn_checkpoint *made = make_checkpoint(6, 4, 0, 8, 0, 12);
   double *value = made->tensors[0].value;
   value[0] = INFINITY;
@@ -538,7 +524,6 @@ static void test_diff_double(void **state) {
 }
 
 static void test_diff_attributes(void **state) {
-  (void)state;
   struct mn_checkpoint *made = saved();
   made->progress.step = 13;
   made->progress.seed = 5;
@@ -555,7 +540,6 @@ static void test_diff_attributes(void **state) {
 }
 
 static void test_diff_factors(void **state) {
-  (void)state;
   struct mn_checkpoint *made = saved();
   made->tensors[0].factor /= 2;
   made->tensors[4].gradient_factor = 0;
@@ -566,7 +550,6 @@ static void test_diff_factors(void **state) {
 }
 
 static void test_diff_unlike(void **state) {
-  (void)state;
   mn_checkpoint_free(saved());
   assert_differ(make_checkpoint(6, 4, 0, 4, 1, 12), "name /model/head.weight  a float32 [3, 4]      b none\n",
                 "\"b\":null");

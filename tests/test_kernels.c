@@ -20,7 +20,6 @@ static void philox_reference(uint32_t counter[4], const uint32_t given[2]) {
 
 /* Random123's published answers; the reference has to give them, and the kernels' Philox what it gives. */
 static void philox_gives_the_known_answers(void **state) {
-  (void)state;
   static const struct {
     uint32_t counter[4], key[2], answer[4];
   } known[] = {
@@ -98,7 +97,6 @@ static uint32_t nearest_bf16(uint32_t bits) {
 }
 
 static void bf16_rounds_to_nearest_even(void **state) {
-  (void)state;
   static const uint32_t rests[] = {0, 1, 0x7fff, 0x8000, 0x8001, 0xffff};
   for (uint32_t top = 0; top < 0x10000u; top++)
     for (size_t r = 0; r < COUNT(rests); r++) {
@@ -165,7 +163,6 @@ static void check_halves(uint32_t bits) {
 /* Every upper half with the lower ones around a tie, which has the subnormals, the infinities and the finite
  * floats whose upper half is infinite among them; then a few million floats all over. */
 static void halves_give_every_float_back(void **state) {
-  (void)state;
   static const uint32_t rests[] = {0, 1, 0x7fff, 0x8000, 0x8001, 0xffff};
   for (uint32_t top = 0; top < 0x10000u; top++)
     for (size_t r = 0; r < COUNT(rests); r++) check_halves(top << 16 | rests[r]);

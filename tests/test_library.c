@@ -307,7 +307,6 @@ static void labels_of_any_dataset_are_checked(void **state) {
 }
 
 static void rows_that_are_not_there_are_refused(void **state) {
-  (void)state;
   struct mn_dataset *digits, *made, *only_x;
   double x[64], y[10];
   MUST(mn_dataset_open(&digits, data, MN_PART_TEST, NULL, NULL, 1));

@@ -36,14 +36,12 @@ static const char *id = "0123456789abcdef"; /* of the run */
 static const struct mn_text config[] = {{"data", "d.h5"}, {"seed", "7"}};
 
 static int set_up(void **state) {
-  (void)state;
   if (!mkdtemp(folder)) return -1;
   snprintf(path, sizeof path, "%s/run.jsonl", folder);
   return 0;
 }
 
 static int tear_down(void **state) {
-  (void)state;
   return unlink(path) == 0 && rmdir(folder) == 0 ? 0 : -1;
 }
 
@@ -136,7 +134,6 @@ static double clocked(const char *event, const char *name) {
 
 /* 8 samples in the second before a step, and a run of four steps in two seconds. */
 static void rates_and_memory(void **state) {
-  (void)state;
   struct mn_log log;
   struct mn_device *device;
   struct mn_model *model;
@@ -170,7 +167,6 @@ static void rates_and_memory(void **state) {
 }
 
 static void a_resumed_log_is_that_of_one_run(void **state) {
-  (void)state;
   write_log(-1, 1, 6);
   char *whole = read_log();
   assert_non_null(strstr(whole, "\"rate\": 0.05"));
@@ -201,7 +197,6 @@ static void a_resumed_log_is_that_of_one_run(void **state) {
 }
 
 static void what_is_not_this_runs_log_stays(void **state) {
-  (void)state;
   char *whole = read_log();
   struct mn_log log;
   assert_int_equal(open_log(&log, -1), MN_NO_CREATE);
@@ -244,7 +239,6 @@ static void limit(const struct mn_log *log, int more) {
 /* The fourth of six steps meets a file that may not grow by more than three bytes: the log ends before its
  * line. A run that is resumed from the third step completes the log. */
 static void a_line_that_does_not_fit_is_not_there(void **state) {
-  (void)state;
   char *whole = read_log();
   struct mn_log log;
   assert_int_equal(unlink(path), 0);
@@ -272,7 +266,6 @@ static void a_line_that_does_not_fit_is_not_there(void **state) {
 
 /* A run that was killed after its last step was saved, and goes on with nothing to do. */
 static void an_end_without_a_step_has_the_last_loss(void **state) {
-  (void)state;
   char *whole = read_log();
   struct mn_log log;
   assert_int_equal(unlink(path), 0);

@@ -75,7 +75,6 @@ static void assert_same_answer(const char *a, const char *b) {
 }
 
 static void the_commands_take_it(void **state) {
-  (void)state;
   struct mn_device *device;
   mn_model_close(take_model(&device));
   mn_device_close(device);
@@ -99,7 +98,6 @@ static void the_commands_take_it(void **state) {
 
 /* Nothing but what mn_model_save has written is replaced. */
 static void other_files_stay(void **state) {
-  (void)state;
   static const char *const others[] = {"run.h5", "good.h5", "cut-run.h5", "words.txt"};
   struct mn_device *device;
   struct mn_model *model = take_model(&device);
@@ -118,7 +116,6 @@ static void other_files_stay(void **state) {
 }
 
 static void what_holds_no_model_is_refused(void **state) {
-  (void)state;
   struct mn_device *device;
   struct mn_model *model = take_model(&device), *loaded;
   struct mn_checkpoint *from;

@@ -63,7 +63,6 @@ static void damage_file(const char *name, int step) {
 }
 
 static void test_newest(void **state) {
-  (void)state;
   assert_newest(MN_NO_INPUT, "", 0, "run.h5 is missing");
   assert_says("start a new run");
   three_files();
@@ -98,7 +97,6 @@ static int load_with_fault(int reads) {
 
 /* A disk that fails to give a byte says nothing of the checkpoint, whichever read it is. */
 static void test_unreadable_is_not_passed_over(void **state) {
-  (void)state;
   three_files();
   int reads = 1, code;
   for (; (code = load_with_fault(reads)) == 1; reads++) {
@@ -110,7 +108,6 @@ static void test_unreadable_is_not_passed_over(void **state) {
 
 /* Nor does a look for it that fails say that it is not there. */
 static void test_not_seen_is_not_passed_over(void **state) {
-  (void)state;
   three_files();
   looking = EIO;
   assert_newest(MN_IO, "", 0, "");
@@ -123,7 +120,6 @@ static void test_not_seen_is_not_passed_over(void **state) {
 
 /* What is damaged once, and whole when it is read again, was not damaged: memory was lacking, or a cable. */
 static void test_damaged_once_is_not_damaged(void **state) {
-  (void)state;
   three_files();
   reads_until_fault = 3, gives_zeros = 1;
   assert_newest(MN_OK, "run.h5", 3, "");
@@ -142,7 +138,6 @@ static void assert_bytes(const char *of, const unsigned char *bytes, size_t size
 /* A damaged newest file is kept, byte for byte, however often is saved afterwards; and every one of several.
  */
 static void test_damaged_is_kept(void **state) {
-  (void)state;
   for (int i = 1; i <= 2; i++) {
     char kept[32];
     size_t size;
@@ -188,7 +183,6 @@ static const char *make_other(int number) {
 }
 
 static void test_others_are_not_passed_over(void **state) {
-  (void)state;
   three_files();
   for (int i = 0; i < 5; i++) {
     const char *words = make_other(i);

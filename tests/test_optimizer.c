@@ -309,7 +309,6 @@ static void the_tape_clips_as_the_optimizer_does(void **state) {
 /* The optimizer's own choice, where the model's gradients are more than products of rows by rows. */
 static void norms_without_gradients(void **state) {
   static const char *const precisions[] = {"bf16", "fp16"};
-  (void)state;
   for (size_t p = 0; p < COUNT(precisions); p++) {
     struct mn_device *device = open_or_skip("cuda", precisions[p]);
     struct mn_optimizer_config config = {.rule = {.momentum = 0.9}, .clip = 0.05, .accumulate = 1};
@@ -417,7 +416,6 @@ static void updates_refresh_the_half_form(void **state) {
 }
 
 static void impossible_settings_are_refused(void **state) {
-  (void)state;
   static const struct mn_optimizer_config wrong[] = {
       {.rule = {.momentum = 1}, .accumulate = 1},
       {.rule = {.momentum = -0.1}, .accumulate = 1},

@@ -41,7 +41,6 @@ static struct mn_options good(const char *line) {
 }
 
 static void train_has_its_defaults(void **state) {
-  (void)state;
   struct mn_options o = good("train --data d.h5 --hidden 128,64");
   assert_int_equal(o.command, MN_COMMAND_TRAIN);
   assert_string_equal(o.data, "d.h5");
@@ -83,7 +82,6 @@ static void assert_same_model(const struct mn_model_config *a, const struct mn_m
 
 /* The same for a program in C: mn_…_defaults. */
 static void the_library_has_the_same_defaults(void **state) {
-  (void)state;
   static const char *const lines[] = {
       [MN_SGD] = "train --data d --hidden 8 --optimizer sgd", [MN_ADAMW] = "train --data d --hidden 8"};
   for (int rule = 0; rule < MN_RULES; rule++) {
@@ -117,7 +115,6 @@ static void the_library_has_the_same_defaults(void **state) {
 }
 
 static void other_commands_have_their_own(void **state) {
-  (void)state;
   struct mn_options o = good("gradcheck");
   assert_true(o.batch == 4 && o.in == 6 && o.hidden.count == 1 && o.hidden.items[0] == 8 && o.groups == 2 &&
               o.head == 0);
@@ -146,7 +143,6 @@ static void other_commands_have_their_own(void **state) {
 }
 
 static void every_option_lands_in_its_field(void **state) {
-  (void)state;
   struct mn_options o = good(
       "train --synthetic 500 --noise 0.5 --test-rows 0 --in 7 --hidden 12,6 --groups 3 --head 2 --eps 1e-3 "
       "--slope 0.2 --loss mse --steps 30 --stop-at 9 --batch 5");
@@ -186,7 +182,6 @@ static void every_option_lands_in_its_field(void **state) {
 }
 
 static void given_is_what_the_user_named(void **state) {
-  (void)state;
   struct mn_options o = good("train --data d --hidden 8 --quiet --lr 0.05");
   assert_true(mn_options_given(&o, "lr") && mn_options_given(&o, "quiet") && mn_options_given(&o, "data"));
   assert_false(mn_options_given(&o, "groups") || mn_options_given(&o, "momentum"));
@@ -287,7 +282,6 @@ static const struct {
 
 /* The examples of --help are command lines that are read; a section's stands behind the command's. */
 static void examples_are_read(void **state) {
-  (void)state;
   char line[256];
   for (int c = 0; c < MN_COMMANDS; c++) {
     snprintf(line, sizeof line, "%s %s", mn_command_rows[c].name, mn_command_rows[c].example);
@@ -306,7 +300,6 @@ static void examples_are_read(void **state) {
 }
 
 static void what_is_wrong_is_named(void **state) {
-  (void)state;
   for (size_t i = 0; i < sizeof refused / sizeof *refused; i++) {
     struct mn_options options;
     mn_fail(MN_OK, "no message");
@@ -320,7 +313,6 @@ static void what_is_wrong_is_named(void **state) {
 }
 
 static void stacks_have_a_limit(void **state) {
-  (void)state;
   struct mn_options o;
   char line[4096] = "train --data d --hidden 128";
   for (int i = 1; i < MN_MODEL_DEPTH; i++) strcat(line, ",128");
@@ -332,7 +324,6 @@ static void stacks_have_a_limit(void **state) {
 }
 
 static void what_config_cannot_hold_is_refused(void **state) {
-  (void)state;
   struct mn_options o;
   char line[1024] = "train --hidden 8 --data ";
   size_t length = strlen(line);
@@ -355,7 +346,6 @@ static const struct mn_text *find(const struct mn_text *config, int count, const
 }
 
 static void config_is_canonical(void **state) {
-  (void)state;
   struct mn_options a =
       good("train --data d --hidden 0128,8 --lr 5e-2 --eps 0.00001 --clip 1.50 --nesterov --seed 007");
   struct mn_options b =
@@ -376,7 +366,6 @@ static void config_is_canonical(void **state) {
 
 /* A third, to the last bit, and everything that excludes something else. */
 static void config_survives_the_way_back(void **state) {
-  (void)state;
   static const char *const lines[] = {
       "train --data d --x a --hidden 24,12 --groups 4 --lr 0.33333333333333331 --steps 77 --loss mse "
       "--nesterov",
@@ -400,7 +389,6 @@ static void config_survives_the_way_back(void **state) {
 }
 
 static void damaged_config_is_refused(void **state) {
-  (void)state;
   struct mn_options o = good("train --resume --checkpoint c");
   assert_int_equal(mn_options_set(&o, "colour", "blue"), MN_BAD_DATA);
   assert_non_null(strstr(mn_message(), "colour"));
@@ -415,7 +403,6 @@ static void damaged_config_is_refused(void **state) {
 
 /* A word's place in the table is the enum's value. */
 static void words_are_the_values_of_their_enums(void **state) {
-  (void)state;
   char line[128];
   for (int i = 0; i < MN_PRECISIONS; i++) {
     snprintf(line, sizeof line, "bench --precision %s", mn_precision_name((enum mn_precision)i));

@@ -2,7 +2,6 @@
 #include "tests/order_rows.h"
 
 static void orders_are_permutations(void **state) {
-  (void)state;
   const int64_t sizes[] = {1, 2, 63, 64, 65, 128, 1437, 4095, 4096, 4097, 4160, 8192, 8193, 12321, 40000};
   for (size_t s = 0; s < sizeof sizes / sizeof *sizes; s++) {
     int64_t n = sizes[s];
@@ -34,7 +33,6 @@ static int64_t in_common(const int64_t *a, const int64_t *b, int64_t n) {
 }
 
 static void orders_depend_on_seed_and_epoch_alone(void **state) {
-  (void)state;
   const int64_t n = 9000;
   struct mn_order *order, *other, *again;
   assert_int_equal(mn_order_open(&order, n, 1, 1), MN_OK);
@@ -57,7 +55,6 @@ static void orders_depend_on_seed_and_epoch_alone(void **state) {
 /* Each of the 24 orders of 4 rows as often as any other; χ² with 23 degrees of freedom is below 60 but once
  * in 30000 times, and the draw is always the same. The extents likewise. */
 static void orders_are_even(void **state) {
-  (void)state;
   enum { EPOCHS = 24000 };
   for (int of_extents = 0; of_extents < 2; of_extents++) {
     /* For the extents: which of 65 … is in the second window, alone: 65 cases. */
@@ -84,7 +81,6 @@ static void orders_are_even(void **state) {
 
 /* A checkpoint's position means the same sample in every version: these may never change. */
 static void orders_stay(void **state) {
-  (void)state;
   const struct {
     int64_t n;
     uint64_t seed;
@@ -109,7 +105,6 @@ static void orders_stay(void **state) {
 
 /* The last epoch that there is. */
 static void orders_reach_far(void **state) {
-  (void)state;
   for (int64_t n = 1; n < 5000; n += 4998) {
     struct mn_order *order;
     assert_int_equal(mn_order_open(&order, n, 3, 1), MN_OK);

@@ -58,7 +58,6 @@ static void resume(int status, const char *words) {
 }
 
 static void its_log_is_in_its_folder(void **state) {
-  (void)state;
   char whole[PATH_MAX], absent[PATH_MAX];
   snprintf(whole, sizeof whole, "%s/victim.jsonl", folder);
   snprintf(absent, sizeof absent, "%s/new.jsonl", folder);
@@ -82,7 +81,6 @@ static void its_log_is_in_its_folder(void **state) {
 
 /* A checkpoint of before there were identities has no log of its own. */
 static void an_older_one_has_no_log(void **state) {
-  (void)state;
   char whole[PATH_MAX];
   snprintf(whole, sizeof whole, "%s/victim.jsonl", folder);
   make_evil((const char *const[][2]){
@@ -91,7 +89,6 @@ static void an_older_one_has_no_log(void **state) {
 }
 
 static void its_data_are_in_its_folder(void **state) {
-  (void)state;
   const char *const outside[] = {"../data.h5", "/etc/passwd", "to-folder/data.h5"};
   for (int i = 0; i < 3; i++) {
     make_evil((const char *const[][2]){{"data", outside[i]}, {"synthetic", "0"}, {NULL, NULL}});
@@ -104,7 +101,6 @@ static void its_data_are_in_its_folder(void **state) {
 
 /* Of a run's own name and another run's file. */
 static void another_runs_files_are_not_its_own(void **state) {
-  (void)state;
   static const char *const names[] = {"sub/evil.1.h5", "sub/evil.7.h5", "sub/evil.best.h5",
                                       "sub/evil.damaged-2.h5"};
   for (int i = 0; i < 4; i++) {
@@ -134,7 +130,6 @@ static void find_id(char id[17], const char *rows) {
 }
 
 static void its_rows_are_in_its_identity(void **state) {
-  (void)state;
   char ids[3][17];
   write_dataset("more.h5", NONE);
   find_id(ids[0], "good.h5");
@@ -146,7 +141,6 @@ static void its_rows_are_in_its_identity(void **state) {
 }
 
 static void its_identity_is_one(void **state) {
-  (void)state;
   const char *const ids[] = {"x", "0123456789abcdeF", "0123456789abcdef.", "0123456789abcdef.0",
                              "0123456789abcdef0"};
   for (int i = 0; i < 5; i++) {
@@ -159,7 +153,6 @@ static void its_identity_is_one(void **state) {
 
 /* Nothing that a shell or make acts on gets into a log, which a program might be made to read as its own. */
 static void words_stay_words(void **state) {
-  (void)state;
   char text[TEXT] = "";
   make_evil((const char *const[][2]){{"x", "$(touch pwned)`touch pwned`\x1b[2J\xc2\x9b"
                                            "2J\x7f"},

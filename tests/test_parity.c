@@ -128,7 +128,6 @@ static void must_miss(const char *file, const char *which, const char *dataset, 
 
 /* In each expected tensor, and in the inputs, one number a thousandth off, or NaN. */
 static void one_wrong_number_is_a_miss(void **state) {
-  (void)state;
   static const char *const tensors[] = {
       "x", "fc.weight", "fc.bias",        "gn.weight",    "gn.bias",        "z",           "mean", "rstd",
       "y", "grad/x",    "grad/fc.weight", "grad/fc.bias", "grad/gn.weight", "grad/gn.bias"};
@@ -145,7 +144,6 @@ static void one_wrong_number_is_a_miss(void **state) {
 
 /* One channel a group: what is expected is 0 throughout, and so is what comes out. */
 static void a_wrong_number_among_zeros_is_a_miss(void **state) {
-  (void)state;
   char which[64];
   find_case(which, sizeof which, 0, 1);
   must_miss(golden, which, "grad/x", 0, 0);
@@ -154,7 +152,6 @@ static void a_wrong_number_among_zeros_is_a_miss(void **state) {
 }
 
 static void errors_are_relative_and_see_nan(void **state) {
-  (void)state;
   const double ones[] = {1, 1}, none[] = {0, 0}, bad[] = {1, NAN}, infinite[] = {INFINITY, 1};
   assert_true(mn_parity_error(ones, ones, 2) == 0);
   assert_true(mn_parity_error(none, ones, 2) == 1);
@@ -169,7 +166,6 @@ static void errors_are_relative_and_see_nan(void **state) {
 
 /* A tolerance that nothing can meet. */
 static void a_miss_says_so(void **state) {
-  (void)state;
   struct mn_device *device = open_or_skip("cpu", "fp32");
   FILE *nowhere = fopen("/dev/null", "w");
   assert_int_equal(mn_parity(nowhere, device, golden, 1e-12, 0), MN_FAILED);

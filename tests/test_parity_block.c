@@ -145,30 +145,24 @@ static void all_blocks(enum mn_precision precision) {
 }
 
 static void block_fp64(void **state) {
-  (void)state;
   all_blocks(MN_FP64);
 }
 static void block_fp32(void **state) {
-  (void)state;
   all_blocks(MN_FP32);
 }
 static void block_bf16(void **state) {
-  (void)state;
   all_blocks(MN_BF16);
 }
 
 static void block_fp16(void **state) {
-  (void)state;
   all_blocks(MN_FP16);
 }
 static void block_fp16x3(void **state) {
-  (void)state;
   all_blocks(MN_FP16X3);
 }
 
 /* Pointers that are not multiples of 16 bytes, as a part of a matrix has: an odd number of reals in. */
 static void block_unaligned(void **state) {
-  (void)state;
   struct bench b;
   open_bench(&b, MN_FP32);
   struct shape at = {37, 6, 16};
@@ -186,7 +180,6 @@ static void block_unaligned(void **state) {
 
 /* v = beta to the bit, whatever the width and the constant. */
 static void block_constant_group(void **state) {
-  (void)state;
   struct bench b;
   open_bench(&b, MN_FP32);
   const int64_t widths[] = {1, 3, 4, 7, 12, 16, 33, 64, 128, 200, 256, 300, 1000};
@@ -263,7 +256,6 @@ static void check_nonfinite(struct bench *b, struct shape at, enum mn_epilogue_k
 }
 
 static void nonfinite(void **state) {
-  (void)state;
   const struct shape shapes[] = {{33, 3, 16}, {3, 5, 7}, {5, 2, 300}, {1, 1, 33}};
   const enum mn_epilogue_kind kinds[] = {MN_BLOCK, MN_BLOCK_LOSS, MN_BLOCK_BACKWARD};
   const double bads[] = {NAN, INFINITY, -INFINITY};
@@ -332,7 +324,6 @@ static void same_bytes(struct outcome *first, struct outcome next) {
 }
 
 static void repeats(void **state) {
-  (void)state;
   const enum mn_precision precisions[] = {MN_FP64, MN_FP32, MN_BF16, MN_FP16, MN_FP16X3};
   for (int p = 0; p < 5; p++) {
     struct bench b;

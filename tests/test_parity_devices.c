@@ -44,34 +44,27 @@ static void all_products(enum mn_precision precision) {
 }
 
 static void gemm_fp64(void **state) {
-  (void)state;
   all_products(MN_FP64);
 }
 static void gemm_fp32(void **state) {
-  (void)state;
   all_products(MN_FP32);
 }
 static void gemm_tf32(void **state) {
-  (void)state;
   all_products(MN_TF32);
 }
 static void gemm_bf16(void **state) {
-  (void)state;
   all_products(MN_BF16);
 }
 
 static void gemm_fp16(void **state) {
-  (void)state;
   all_products(MN_FP16);
 }
 static void gemm_fp16x3(void **state) {
-  (void)state;
   all_products(MN_FP16X3);
 }
 
 /* Operands that start in the middle of 16 bytes. */
 static void gemm_unaligned(void **state) {
-  (void)state;
   const enum mn_precision precisions[] = {MN_FP32, MN_BF16, MN_FP16};
   for (int p = 0; p < 3; p++) {
     struct bench b;
@@ -97,7 +90,6 @@ static void gemm_unaligned(void **state) {
 /* A product that ends in a block: of a depth that the GEMM of our own takes, its own way and the library's,
  * and of another. */
 static void gemm_block(void **state) {
-  (void)state;
   const enum mn_precision precisions[] = {MN_FP64, MN_FP32, MN_BF16, MN_FP16, MN_FP16X3};
   for (int i = 0; i < 15; i++) {
     struct bench b;
@@ -174,28 +166,23 @@ static void all_product_updates(enum mn_precision precision) {
 }
 
 static void update_fp64(void **state) {
-  (void)state;
   all_updates(MN_FP64);
   all_product_updates(MN_FP64);
 }
 static void update_fp32(void **state) {
-  (void)state;
   all_updates(MN_FP32);
   all_product_updates(MN_FP32);
 }
 static void update_bf16(void **state) {
-  (void)state;
   all_updates(MN_BF16);
   all_product_updates(MN_BF16);
 }
 
 static void update_fp16(void **state) {
-  (void)state;
   all_updates(MN_FP16);
   all_product_updates(MN_FP16);
 }
 static void update_fp16x3(void **state) {
-  (void)state;
   all_updates(MN_FP16X3);
   all_product_updates(MN_FP16X3);
 }
@@ -208,7 +195,6 @@ static double get_double(struct bench *b, int s, const double *from) {
 
 /* Every other time the loss is summed beside nothing. */
 static void column_sums(void **state) {
-  (void)state;
   for (int p = MN_FP64; p <= MN_FP32; p++) {
     struct bench b;
     open_bench(&b, (enum mn_precision)p);
@@ -248,7 +234,6 @@ static void column_sums(void **state) {
 /* ---- losses and sums ---- */
 
 static void mse(void **state) {
-  (void)state;
   const int64_t sizes[][2] = {{1, 1}, {1, 7}, {33, 10}, {5, 1500}, {64, 64}};
   for (int p = MN_FP64; p <= MN_FP32; p++) {
     struct bench b;
@@ -274,7 +259,6 @@ static void mse(void **state) {
 
 /* Some rows have their largest value twice: the first one counts. */
 static void cross_entropy(void **state) {
-  (void)state;
   const int64_t sizes[][2] = {{1, 1}, {1, 7}, {33, 10}, {5, 1500}, {64, 100}};
   for (int p = MN_FP64; p <= MN_FP32; p++) {
     struct bench b;
@@ -310,7 +294,6 @@ static void cross_entropy(void **state) {
 /* One sum after the other through the same memory, the way a stream's sums come: each leaves nothing behind
  * for the next, and blocks that are done in another order give the same bytes. */
 static void sums_leave_nothing_behind(void **state) {
-  (void)state;
   enum { LARGEST = 3000001, TIMES = 20 };
   const int64_t counts[] = {LARGEST, 4097, 1, 300000};
   for (int p = MN_FP64; p <= MN_FP32; p++) {
@@ -334,7 +317,6 @@ static void sums_leave_nothing_behind(void **state) {
 }
 
 static void sums(void **state) {
-  (void)state;
   const int64_t counts[] = {1, 255, 4096, 4097, 50000, 3000001};
   for (int p = MN_FP64; p <= MN_FP32; p++) {
     struct bench b;
@@ -360,7 +342,6 @@ static void sums(void **state) {
 }
 
 static void clip(void **state) {
-  (void)state;
   struct bench b;
   open_bench(&b, MN_FP32);
   const double squares[][3] = {{9, 16, 0}, {1e-4, 0, 0}, {INFINITY, 1, 1}, {NAN, 1, 1}};
@@ -382,7 +363,6 @@ static void clip(void **state) {
 /* ---- random, memory ---- */
 
 static void uniform(void **state) {
-  (void)state;
   const uint64_t firsts[] = {0, 1, 3, 4, ((uint64_t)1 << 34) + 1};
   const int64_t counts[] = {1, 2, 4, 5, 8, 1023};
   for (int p = MN_FP64; p <= MN_FP32; p++) {
@@ -405,7 +385,6 @@ static void uniform(void **state) {
 }
 
 static void memory(void **state) {
-  (void)state;
   struct bench b;
   open_bench(&b, MN_FP32);
   struct mn_device *cuda = b.on[CUDA];
@@ -434,7 +413,6 @@ static void memory(void **state) {
 
 /* Two GPUs used in turn by one thread, standing in for the two sides: every entry works on its own GPU. */
 static void two_gpus(void **state) {
-  (void)state;
   enum { COUNT = 5000 };
   struct bench b = {.precision = MN_FP32};
   for (int s = 0; s < SIDES; s++) {
@@ -482,7 +460,6 @@ static void two_gpus(void **state) {
 
 /* The libraries' versions, "major.minor…"; none on the CPU. */
 static void versions(void **state) {
-  (void)state;
   struct bench b;
   open_bench(&b, MN_FP32);
   const struct mn_device *cpu = b.on[CPU], *gpu = b.on[CUDA];
@@ -502,7 +479,6 @@ static void versions(void **state) {
 
 /* A name and back for every precision; a word that is none is refused with the list. */
 static void precision_words(void **state) {
-  (void)state;
   static const char *const names[] = {[MN_FP64] = "fp64", [MN_FP32] = "fp32", [MN_TF32] = "tf32",
                                       [MN_BF16] = "bf16", [MN_FP16] = "fp16", [MN_FP16X3] = "fp16x3"};
   for (int p = 0; p < MN_PRECISIONS; p++) {
@@ -519,7 +495,6 @@ static void precision_words(void **state) {
 
 /* Without a GPU too: a device that cannot be is refused in words. */
 static void no_such_device(void **state) {
-  (void)state;
   struct mn_device *device = NULL;
   assert_int_equal(mn_device_open(&device, "cuda:1000", "fp32"), MN_NO_DEVICE);
   assert_null(device);

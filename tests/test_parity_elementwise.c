@@ -5,7 +5,6 @@
 #include "kernels/planes.h"
 
 static void add(void **state) {
-  (void)state;
   const enum mn_precision precisions[] = {MN_FP64, MN_FP32, MN_BF16, MN_FP16, MN_FP16X3};
   for (int p = 0; p < 5; p++) {
     struct bench b;
@@ -55,7 +54,6 @@ static void check_rounding(int split) {
 }
 
 static void rounding(void **state) {
-  (void)state;
   for (int split = 0; split < 2; split++) check_rounding(split);
 }
 
@@ -63,7 +61,6 @@ static void rounding(void **state) {
  * double that rounds to infinity and the one before; subnormal floats and their ties; infinities and NaN. At
  * every alignment, and nothing past the end. */
 static void narrow(void **state) {
-  (void)state;
   const double values[] = {1,
                            0x1.000001p0,
                            0x1.000003p0,

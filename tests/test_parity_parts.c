@@ -115,29 +115,23 @@ static void all_parts(enum mn_precision precision) {
 }
 
 static void fp64(void **state) {
-  (void)state;
   all_parts(MN_FP64);
 }
 static void fp32(void **state) {
-  (void)state;
   all_parts(MN_FP32);
 }
 static void tf32(void **state) {
-  (void)state;
   all_parts(MN_TF32);
 }
 static void bf16(void **state) {
-  (void)state;
   all_parts(MN_BF16);
 }
 static void fp16(void **state) {
-  (void)state;
   all_parts(MN_FP16);
 }
 
 /* More shapes than are kept: the first is asked for again, and its answer is the same. */
 static void shapes_that_are_forgotten(void **state) {
-  (void)state;
   struct bench b;
   open_bench(&b, MN_FP32);
   const struct sizes z = {128, 256, 192};

@@ -10,7 +10,6 @@ enum { SCALED = sizeof scaled / sizeof scaled[0] };
 
 /* Every float16 is itself; between two neighbours the nearer, and in the middle the even one. */
 static void to_fp16_is_to_nearest(void **state) {
-  (void)state;
   for (uint32_t bits = 0; bits < 0x7c00; bits++) {
     const float low = fp16_value((uint16_t)bits),
                 high = bits == 0x7bff ? 65536 : fp16_value((uint16_t)(bits + 1));
@@ -31,7 +30,6 @@ static void to_fp16_is_to_nearest(void **state) {
 
 /* Down to where the second plane ends, 2⁻²⁴: to 2⁻²² of the value, or half of that end. */
 static void two_planes_hold_a_value(void **state) {
-  (void)state;
   double *values = draw(91, 100000, 1);
   for (int64_t i = 0; i < 100000; i++) {
     const float value = ldexpf((float)values[i], (int)(i % 40) - 25);
@@ -76,7 +74,6 @@ static void check_rounding(struct bench *b, double factor, int64_t at) {
 }
 
 static void rounding(void **state) {
-  (void)state;
   const enum mn_precision precisions[] = {MN_BF16, MN_FP16, MN_FP16X3};
   const double factors[] = {1, 0x1p-3, 0x1p12, 0x1p60, 0x1p-60};
   for (int p = 0; p < 3; p++) {
@@ -116,7 +113,6 @@ static void check_measuring(struct bench *b, const double *values, int64_t count
 }
 
 static void measuring(void **state) {
-  (void)state;
   const int64_t counts[] = {1, 7, 4096, 100003};
   const int headrooms[] = {MN_HEADROOM_X, MN_HEADROOM_DZ, MN_HEADROOM_W};
   const double sizes[] = {1, 0x1.fffffep0, 3e38, 1e-38, 0x1p-149, 6e-5, 0};
@@ -174,7 +170,6 @@ static void check_y_factor(struct bench *b, int64_t channels, int64_t groups, do
 }
 
 static void rescaling(void **state) {
-  (void)state;
   const struct mn_scale dz[] = {{8, 0},         {8, 3}, {8, INFINITY}, {0x1p20f, 1e-30f}, {2, 1e38f},
                                 {2, 0x1p-149f}, {0, 0}, {1, 65504},    {0x1p-10f, 1}};
   const int64_t channels[][2] = {{1, 1}, {33, 3}, {96, 6}, {1000, 1}, {3000, 1500}, {8192, 512}};
@@ -225,7 +220,6 @@ static void check_overflow(struct bench *b, struct shape at, unsigned ops, enum 
 }
 
 static void overflow(void **state) {
-  (void)state;
   const struct shape shapes[] = {{33, 3, 16}, {3, 5, 7}, {5, 2, 300}, {70, 9, 8}, {9, 2, 256}};
   for (int p = 0; p < SCALED; p++) {
     struct bench b;
@@ -264,7 +258,6 @@ static int untouched(struct bench *b, int s, const void *reals, uint32_t which, 
 /* A sum of gradients, to which a batch that is taken again must not be added twice: by products of every
  * form, in small and in large tiles and the library's, and from memory. */
 static void nothing_is_added_under_the_flag(void **state) {
-  (void)state;
   const struct sizes sizes[] = {{33, 17, 9}, {136, 72, 40}, {2040, 2040, 16}};
   for (int i = 0; i < SCALED * 3 * 3; i++) {
     struct bench b;
@@ -299,7 +292,6 @@ static void nothing_is_added_under_the_flag(void **state) {
 }
 
 static void sums_are_kept_under_the_flag(void **state) {
-  (void)state;
   const int64_t sizes[][2] = {{1, 7}, {33, 17}, {64, 64}};
   for (int i = 0; i < SCALED * 3; i++) {
     struct bench b;
@@ -331,7 +323,6 @@ static void sums_are_kept_under_the_flag(void **state) {
 
 /* Only what is stored is written. */
 static void column_sums_under_the_flag(void **state) {
-  (void)state;
   const enum mn_precision precisions[] = {MN_FP64, MN_FP32, MN_FP16};
   enum { CHUNKS = 5, CHANNELS = 100 };
   for (int i = 0; i < 3; i++) {

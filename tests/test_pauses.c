@@ -36,7 +36,6 @@ int fflush(FILE *file) {
 }
 
 int fsync(int fd) {
-  (void)fd;
   return 0;
 }
 
@@ -84,7 +83,6 @@ static const char *steps_of(const char *event) {
 
 /* An epoch ends in the step that takes its last row; there is an evaluation after the last step too. */
 static void epochs_end_in_an_evaluation(void **state) {
-  (void)state;
   static const struct {
     const char *options, *steps;
   } cases[] = {{"--synthetic 50 --batch 8 --accumulate 2 --steps 14", " 4 7 10 13 14"},
@@ -106,7 +104,6 @@ static void epochs_end_in_an_evaluation(void **state) {
  * it, as soon as a step ends with the first file there: after step 22 at the earliest and, since training
  * waits for that file after step 25, before the run's last step in any case. Nothing else is saved. */
 static void a_save_that_falls_due_meanwhile_follows(void **state) {
-  (void)state;
   writer_waits_for = 23;
   training_waits_from = 26;
   train("--synthetic 50 --test-rows 0 --batch 5 --steps 29 --save-every 10 --keep 5");
@@ -118,7 +115,6 @@ static void a_save_that_falls_due_meanwhile_follows(void **state) {
 
 /* With nothing in the way, each is of the step at which it falls due. */
 static void saves_are_of_their_steps(void **state) {
-  (void)state;
   writer_waits_for = 0;
   for (int last = 12; last <= 15; last += 3) {
     char options[256];

@@ -20,7 +20,6 @@ static uint32_t to_bits(float value) {
 
 /* Every float16 is itself; half-way between two neighbours the even one counts, and next to it the nearer. */
 static void float16_rounds_to_nearest_even(void **state) {
-  (void)state;
   for (uint32_t sign = 0; sign < 2; sign++)
     for (uint32_t half = 0; half < 0x7c00; half++) {
       float low = half_value(half | sign << 15), away = sign ? -INFINITY : INFINITY;
@@ -36,7 +35,6 @@ static void float16_rounds_to_nearest_even(void **state) {
 }
 
 static void float16_ends_in_infinities_and_keeps_nan(void **state) {
-  (void)state;
   static const float large[] = {65520, 65536, 1e6f, 0x1.fffffep127f, INFINITY};
   static const uint32_t nans[] = {0x7fc00000u, 0xffc00000u, 0x7f800001u, 0x7fffffffu};
   for (size_t i = 0; i < COUNT(large); i++) {
@@ -52,7 +50,6 @@ static void float16_ends_in_infinities_and_keeps_nan(void **state) {
 
 /* The largest power of two under which the largest value stays below 2^(16 − headroom). */
 static void a_factor_leaves_its_headroom(void **state) {
-  (void)state;
   static const int headrooms[] = {MN_HEADROOM_X, MN_HEADROOM_DZ, MN_HEADROOM_W};
   for (size_t h = 0; h < COUNT(headrooms); h++) {
     for (int e = -45; e <= 60; e++) {

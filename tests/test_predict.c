@@ -47,7 +47,6 @@ static const struct result *run_well(const char *line) {
 #define EVAL "eval --quiet --device cpu "
 
 static void rows_have_their_number_and_target(void **state) {
-  (void)state;
   static const char *const parts[] = {"all", "train", "test", "auto"};
   const int counts[] = {ROWS, ROWS - HELD, HELD, HELD};
   static float all[ROWS * TARGETS];
@@ -75,7 +74,6 @@ static void rows_have_their_number_and_target(void **state) {
 }
 
 static void classes_are_targets_too(void **state) {
-  (void)state;
   run_well(TRAIN "--data classes.h5 --checkpoint c.h5");
   for (int named = 0; named < 2; named++) {
     run_well(named ? PREDICT "--checkpoint c.h5 --data classes.h5 --y names/many"
@@ -89,7 +87,6 @@ static void classes_are_targets_too(void **state) {
 
 /* Rows without targets are all predicted, be they as many as the run's; and so are those of unknown target. */
 static void targets_may_be_missing(void **state) {
-  (void)state;
   static float known[ROWS * TARGETS];
   run_well(TRAIN "--data numbers.h5 --validation 0.1 --checkpoint m.h5");
   run_well(PREDICT "--checkpoint m.h5 --data numbers.h5 --part all");
@@ -121,7 +118,6 @@ static void write_steep(const char *name, const char *from) {
 }
 
 static void probabilities_are_the_softmax(void **state) {
-  (void)state;
   static float logits[ROWS * 5];
   static int of_logits[ROWS];
   run_well(TRAIN "--data classes.h5 --checkpoint p.h5");
@@ -166,7 +162,6 @@ static double at(const json_t *object, const char *key, size_t k) {
 
 /* Scores from outputs and targets as predict wrote them. */
 static void numbers_are_scored(void **state) {
-  (void)state;
   run_well(TRAIN "--data numbers.h5 --checkpoint n.h5");
   run_well(PREDICT "--checkpoint n.h5 --data numbers.h5");
   assert_int_equal(get("out.h5", "y", H5T_NATIVE_FLOAT, 2, y), ROWS);
@@ -200,7 +195,6 @@ static void numbers_are_scored(void **state) {
 }
 
 static void classes_are_counted(void **state) {
-  (void)state;
   static const char *const precisions[] = {"fp32", "fp64"};
   run_well(TRAIN "--data classes.h5 --checkpoint k.h5");
   for (int p = 0; p < 2; p++) {
@@ -244,7 +238,6 @@ static void classes_are_counted(void **state) {
 }
 
 static void many_classes_have_no_matrix(void **state) {
-  (void)state;
   run_well(TRAIN "--data classes.h5 --y names/many --checkpoint many.h5");
   json_t *object = eval(EVAL "--json --checkpoint many.h5 --data classes.h5 --y names/many");
   assert_int_equal(json_array_size(json_object_get(object, "recall")), MOST);

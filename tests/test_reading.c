@@ -119,7 +119,6 @@ static void compare(size_t real, hid_t type) {
 }
 
 static void reads_what_hdf5_reads(void **state) {
-  (void)state;
   for (size_t real = 4; real <= 8; real += 4) {
     hid_t type = real == 4 ? H5T_NATIVE_FLOAT : H5T_NATIVE_DOUBLE;
     void *x = random_reals((size_t)ROWS * COLS, real), *y = random_reals((size_t)ROWS * TARGETS, real);
@@ -130,7 +129,6 @@ static void reads_what_hdf5_reads(void **state) {
 }
 
 static void reads_behind_a_user_block(void **state) {
-  (void)state;
   hid_t creation = H5Pcreate(H5P_FILE_CREATE);
   assert_true(H5Pset_userblock(creation, 4096) >= 0);
   hid_t id = H5Fcreate(file, H5F_ACC_TRUNC, creation, H5P_DEFAULT);
@@ -143,7 +141,6 @@ static void reads_behind_a_user_block(void **state) {
 
 /* What is not stored as it is asked for goes through HDF5. */
 static void knows_what_to_read_through_hdf5(void **state) {
-  (void)state;
   const float values[8] = {1, 2, 3, 4, 5, 6, 7, 8};
   const int one = 1;
   hid_t id = create();
@@ -231,7 +228,6 @@ static void read_in_threads(const char *y_name, const float *x, const void *y) {
 
 /* y read beside x, through HDF5 and its scratch memory: labels and packed reals; and without. */
 static void reads_in_several_threads(void **state) {
-  (void)state;
   const double half = 0.5;
   float *x = random_reals((size_t)ROWS * COLS, 4), *targets = malloc(ROWS * sizeof *targets);
   int *labels = malloc(ROWS * sizeof *labels);
@@ -254,7 +250,6 @@ static void reads_in_several_threads(void **state) {
 
 /* A checkpoint that is being saved, and holds HDF5's lock, keeps nobody from reading. */
 static void reads_without_the_lock(void **state) {
-  (void)state;
   float *x = random_reals((size_t)ROWS * COLS, 4);
   hid_t id = create();
   put(id, "x", H5T_NATIVE_FLOAT, ROWS, COLS, H5T_NATIVE_FLOAT, x);
@@ -281,7 +276,6 @@ static void reads_without_the_lock(void **state) {
 /* ---- what can go wrong ---- */
 
 static void reads_on_where_it_was_interrupted(void **state) {
-  (void)state;
   float *x = random_reals((size_t)ROWS * COLS, 4), *got = malloc((size_t)ROWS * COLS * sizeof *got);
   assert_non_null(got);
   hid_t id = create();
@@ -304,7 +298,6 @@ static void reads_on_where_it_was_interrupted(void **state) {
 }
 
 static void says_where_the_file_ends(void **state) {
-  (void)state;
   float *x = random_reals((size_t)ROWS * COLS, 4), *got = malloc((size_t)ROWS * COLS * sizeof *got);
   assert_non_null(got);
   hid_t id = create();
@@ -327,7 +320,6 @@ static void says_where_the_file_ends(void **state) {
 }
 
 static void names_what_is_not_finite(void **state) {
-  (void)state;
   float *x = random_reals((size_t)ROWS * COLS, 4), *got = malloc((size_t)ROWS * COLS * sizeof *got);
   double *y = random_reals((size_t)ROWS * TARGETS, 8), *targets = malloc((size_t)ROWS * TARGETS * sizeof *y);
   assert_true(got && targets);

@@ -34,7 +34,6 @@ static void refuses(struct mn_progress *progress, const char *words) {
 }
 
 static void other_tensors(void **state) {
-  (void)state;
   assert_int_equal(mn_snapshot_restore(made, model, NULL, NULL), MN_OK);
   made->tensor_count = 11;
   refuses(NULL, "the checkpoint has 11 tensors, and the model 10; one of its own sizes works");
@@ -48,7 +47,6 @@ static void other_tensors(void **state) {
 }
 
 static void another_order(void **state) {
-  (void)state;
   struct mn_progress progress;
   refuses(&progress, "the checkpoint's train_rows is missing");
   made->option_count = 1;
@@ -62,7 +60,6 @@ static void another_order(void **state) {
 }
 
 static void too_many_texts(void **state) {
-  (void)state;
   static const struct mn_text texts[MN_CHECKPOINT_OPTIONS];
   const struct mn_progress progress = {.rows = 100};
   assert_int_equal(mn_snapshot_save(path, 1, model, NULL, &progress, texts, MN_CHECKPOINT_OPTIONS), MN_USAGE);

@@ -120,7 +120,6 @@ static int set_up_runs(void **state) {
 
 /* Before each test: the data, and the run that stopped, as run.h5 and run.jsonl. */
 static int stop_again(void **state) {
-  (void)state;
   write_rows("rows.h5", (struct rows){0});
   copy("run.h5", "part.h5");
   copy("run.jsonl", "part.jsonl");
@@ -131,7 +130,6 @@ static int stop_again(void **state) {
 /* ---- options ---- */
 
 static void the_course_may_change(void **state) {
-  (void)state;
   static const char *const changes[][3] = {
       {"--epochs 6", "--epochs 6 (was 4)", "--epochs: 6 (was 4)"},
       {"--steps 9", "--steps 9 (was --epochs 4)", "--steps: 9 (was --epochs 4)"},
@@ -162,7 +160,6 @@ static void the_course_may_change(void **state) {
 
 /* A log that begins in the middle is told of: its name may be mistaken. */
 static void a_log_that_is_not_there_is_told(void **state) {
-  (void)state;
   assert_prints(TOLD "--checkpoint run.h5 --resume --log other.jsonl --stop-at 8",
                 "log: other.jsonl is new, and begins at step 6");
   assert_lacks(TOLD "--checkpoint run.h5 --resume", "is new");
@@ -170,7 +167,6 @@ static void a_log_that_is_not_there_is_told(void **state) {
 
 /* --momentum 0 of a run with Nesterov's leaves nothing that it could act on. */
 static void nesterov_goes_with_the_momentum(void **state) {
-  (void)state;
   succeed(QUIET MODEL "--nesterov --stop-at 6 --checkpoint look.h5");
   assert_prints(TOLD "--checkpoint look.h5 --resume --momentum 0 --stop-at 8",
                 "resumed with --momentum 0 (was 0.9)");
@@ -182,7 +178,6 @@ static void nesterov_goes_with_the_momentum(void **state) {
 /* A finished run goes on; the schedule is taken over the new horizon, as if it had been that from the start.
  */
 static void a_finished_run_goes_on(void **state) {
-  (void)state;
   succeed(QUIET LOGGED "--schedule cosine --checkpoint go.h5 --log go.jsonl");
   assert_prints(TOLD "--checkpoint go.h5 --resume --epochs 6",
                 "resumed with --epochs 6 (was 4)|step: 24|horizon: 24");
@@ -206,7 +201,6 @@ static void a_finished_run_goes_on(void **state) {
 }
 
 static void what_makes_the_model_may_not(void **state) {
-  (void)state;
   static const char *const refused[][2] = {
       {"--hidden 16", "--hidden 16|with 8"}, {"--hidden 8,8", "--hidden 8,8|with 8"},
       {"--groups 4", "--groups 4|with 2"},   {"--head 5", "--head 5|with auto"},
@@ -233,7 +227,6 @@ static void what_makes_the_model_may_not(void **state) {
 /* What a killed run has left: a checkpoint, and a log that has gone on. The README's line, from any folder.
  */
 static void a_log_is_whole_again(void **state) {
-  (void)state;
   assert_int_equal(mkdir("sub", 0777), 0);
   for (int changed = 0; changed < 2; changed++) {
     stop_again(NULL);
@@ -259,7 +252,6 @@ static void a_log_is_whole_again(void **state) {
 
 /* The log of a run that was resumed with other options is known again by them; that of another run is not. */
 static void a_log_follows_the_changes(void **state) {
-  (void)state;
   stop_again(NULL);
   succeed(QUIET "--checkpoint run.h5 --log run.jsonl --resume --lr 0.01 --stop-at 9");
   const char *line = QUIET "--checkpoint run.h5 --log whole.jsonl --resume";
@@ -285,7 +277,6 @@ static void a_log_follows_the_changes(void **state) {
 /* ---- data ---- */
 
 static void other_rows_are_refused(void **state) {
-  (void)state;
   static const struct rows others[] = {{.first = 1},  {.last = 1},    {.test = 1},
                                        {.count = 30}, {.numbers = 1}, {.stored = 0}};
   for (size_t i = 0; i < COUNT(others); i++) {
@@ -316,7 +307,6 @@ static char *rows_of(const char *path) {
 
 /* A run that read all rows, and then a sample of them, still knows all of them. */
 static void rows_stay_known(void **state) {
-  (void)state;
   char *before = rows_of("run.h5");
   assert_int_equal(strlen(before), 33);
   succeed(QUIET "--checkpoint run.h5 --resume --place file --stop-at 9");
@@ -327,7 +317,6 @@ static void rows_stay_known(void **state) {
 
 /* As many samples have been seen, of an epoch that is longer: 6 steps of 6, of 24 rows and then of 48. */
 static void other_rows_may_be_more(void **state) {
-  (void)state;
   write_rows("more.h5", (struct rows){.count = 48});
   assert_lacks("info run.h5", "best_metric: -inf"); /* of the first epoch, on the rows before */
   succeed(QUIET "--checkpoint run.h5 --resume --data more.h5 --stop-at 7");
@@ -344,7 +333,6 @@ static void other_rows_may_be_more(void **state) {
 }
 
 static void data_may_have_moved(void **state) {
-  (void)state;
   assert_int_equal(rename("rows.h5", "moved.h5"), 0);
   const char *line = QUIET "--checkpoint run.h5 --resume";
   assert_complains(line, run(line), 66, "rows.h5|run.h5|--data");
@@ -355,7 +343,6 @@ static void data_may_have_moved(void **state) {
 
 /* A folder that was moved has its files by the names that they were given by. */
 static void a_folder_may_have_moved(void **state) {
-  (void)state;
   assert_int_equal(mkdir("here", 0777), 0);
   copy("here/rows.h5", "rows.h5");
   assert_int_equal(chdir("here"), 0);
@@ -371,7 +358,6 @@ static void a_folder_may_have_moved(void **state) {
 
 /* Targets of another kind need another loss, which is named too. */
 static void the_loss_changes_with_its_name(void **state) {
-  (void)state;
   write_rows("numbers.h5", (struct rows){.numbers = 1});
   const char *line = QUIET "--checkpoint run.h5 --resume --data numbers.h5";
   assert_complains(line, run(line), 65, "numbers.h5|3 numbers|3 classes");
@@ -388,7 +374,6 @@ static void the_loss_changes_with_its_name(void **state) {
 
 /* Synthetic rows are what their options say; rows from a file may follow them. */
 static void synthetic_rows_are_their_options(void **state) {
-  (void)state;
   write_rows("numbers.h5", (struct rows){.numbers = 1});
   succeed(QUIET "--synthetic 24 --in 4 --hidden 8 --groups 2 --head 3 --batch 6 --steps 8 --stop-at 4 "
                 "--checkpoint made.h5");
@@ -403,7 +388,6 @@ static void synthetic_rows_are_their_options(void **state) {
 
 /* Another number of threads may change the last bits of products, so it is told. */
 static void another_number_of_threads_is_told(void **state) {
-  (void)state;
   static const char line[] = TOLD "--resume --checkpoint run.h5 --stop-at 7";
   assert_int_equal(setenv("OMP_NUM_THREADS", "1", 1), 0);
   (void)unlink("run.h5"), (void)unlink("run.1.h5");
@@ -418,7 +402,6 @@ static void another_number_of_threads_is_told(void **state) {
 /* ---- checkpoints of older versions ---- */
 
 static void an_older_checkpoint_is_resumed(void **state) {
-  (void)state;
   static const char *const later[] = {"log", "log-every", "run", "saved_as", "data_rows"};
   copy("old.h5", "part.h5");
   hid_t access = H5Pcreate(H5P_FILE_ACCESS);
@@ -437,7 +420,6 @@ static void an_older_checkpoint_is_resumed(void **state) {
 
 /* A file of format_version 1 and one of version 2 with the same content end in the same bytes. */
 static void version_1_is_resumed(void **state) {
-  (void)state;
   char golden[PATH_MAX];
   struct mn_checkpoint *c;
   assert_non_null(realpath("cases.h5", golden));
@@ -454,7 +436,6 @@ static void version_1_is_resumed(void **state) {
 
 /* /config says another loss than /model, in a file whose checksums another program has removed. */
 static void a_loss_of_its_own_is_refused(void **state) {
-  (void)state;
   copy("loss.h5", "part.h5");
   hid_t file = H5Fopen("loss.h5", H5F_ACC_RDWR, H5P_DEFAULT), type = H5Tcopy(H5T_C_S1);
   hid_t space = H5Screate(H5S_SCALAR);

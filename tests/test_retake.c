@@ -195,7 +195,6 @@ static double loss_of(struct run *r) {
 }
 
 static mn_status add_up(void *to, const void *y, int64_t first, int64_t count) {
-  (void)first;
   for (int64_t i = 0; i < count * CHANNELS; i++) *(double *)to += (double)((const float *)y)[i];
   return MN_OK;
 }

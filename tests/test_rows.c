@@ -8,7 +8,6 @@
 
 /* Of several bad rows that several threads meet, the one that comes first in the file is named. */
 static void names_the_first_bad_row(void **state) {
-  (void)state;
   struct mn_rows_form form = {.real = 4, .x_row = 4 * INPUTS, .y_row = 4};
   struct mn_range ranges[64];
   float *x = malloc(64 * 64 * INPUTS * sizeof *x);
@@ -36,7 +35,6 @@ static void names_the_first_bad_row(void **state) {
 
 /* A range of several tasks, in each form, to rows in the middle of others. */
 static void reads_long_ranges(void **state) {
-  (void)state;
   enum { ROWS = 900000, AT = 5, ALL = ROWS + 10 };
   struct made m = make(ROWS + 7, 1);
   char *x = malloc((size_t)ALL * INPUTS * sizeof(double));
@@ -81,7 +79,6 @@ static mn_status read_odd(struct mn_dataset *dataset, int64_t first, int64_t cou
 
 /* Each row's largest |x|, to the row's own place, whichever thread read it. */
 static void notes_the_largest(void **state) {
-  (void)state;
   enum { ROWS = 200000, AT = 5 };
   const struct mn_range ranges[] = {{ROWS / 2, ROWS / 2, AT}, {0, ROWS / 2, AT + ROWS / 2}};
   struct made m = make(ROWS, 1);
@@ -127,7 +124,6 @@ static mn_status read_noted(struct mn_dataset *dataset, int64_t first, int64_t c
 
 /* One rank among several has as many readers as it is due cores, whatever the host has. */
 static void a_rank_reads_by_its_share_of_cores(void **state) {
-  (void)state;
   enum { RANGES = 64 };
   struct mn_ranks ranks = {.all.size = 2};
   const struct mn_device device = {.real = 4, .ranks = &ranks};

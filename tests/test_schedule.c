@@ -16,13 +16,11 @@ static void assert_near(double a, double b) {
 }
 
 static void words_name_schedules(void **state) {
-  (void)state;
   static const char *const words[] = {"constant", "cosine", "step"};
   for (int i = 0; i < 3; i++) assert_string_equal(mn_schedule_name((enum mn_schedule_kind)i), words[i]);
 }
 
 static void constant_after_warm_up(void **state) {
-  (void)state;
   struct mn_schedule s = {.kind = MN_SCHEDULE_CONSTANT, .rate = 0.4, .horizon = 10, .warmup = 4};
   const double expected[] = {0.1, 0.2, 0.3, 0.4, 0.4, 0.4};
   for (int i = 0; i < 6; i++) assert_near(mn_schedule_rate(&s, i), expected[i]);
@@ -31,7 +29,6 @@ static void constant_after_warm_up(void **state) {
 }
 
 static void cosine_falls_to_nothing_at_the_horizon(void **state) {
-  (void)state;
   struct mn_schedule s = {.kind = MN_SCHEDULE_COSINE, .rate = 2, .horizon = 12, .warmup = 4};
   assert_near(mn_schedule_rate(&s, 3), 2);
   assert_near(mn_schedule_rate(&s, 4), 2);
@@ -45,7 +42,6 @@ static void cosine_falls_to_nothing_at_the_horizon(void **state) {
 }
 
 static void step_drops_after_the_warm_up(void **state) {
-  (void)state;
   struct mn_schedule s = {
       .kind = MN_SCHEDULE_STEP, .rate = 1, .horizon = 20, .warmup = 2, .every = 3, .factor = 0.5};
   const double expected[] = {0.5, 1, 1, 1, 1, 0.5, 0.5, 0.5, 0.25, 0.25, 0.25, 0.125};
@@ -53,7 +49,6 @@ static void step_drops_after_the_warm_up(void **state) {
 }
 
 static void warm_up_longer_than_the_run(void **state) {
-  (void)state;
   struct mn_schedule s = {.kind = MN_SCHEDULE_COSINE, .rate = 1, .horizon = 5, .warmup = 10};
   for (int i = 0; i < 5; i++) assert_near(mn_schedule_rate(&s, i), (i + 1) / 10.0);
 }

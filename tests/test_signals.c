@@ -99,7 +99,6 @@ static void assert_line(const struct result *r, int status, const char *a, const
 
 /* The first of each saves; a SIGHUP may follow any, as when a terminal goes or a session ends. */
 static void each_ends_a_run_that_is_saved(void **state) {
-  (void)state;
   static const int numbers[] = {SIGINT, SIGTERM, SIGHUP};
   const int can_draw = system("command -v gnuplot >/dev/null 2>&1") == 0;
   for (int i = 0; i < 3; i++) {
@@ -121,7 +120,6 @@ static void each_ends_a_run_that_is_saved(void **state) {
 
 /* What is ignored at the start, as nohup does with SIGHUP, stays ignored. */
 static void nohup_stays_without_effect(void **state) {
-  (void)state;
   assert_true(signal(SIGHUP, SIG_IGN) != SIG_ERR);
   struct child c = begin(LONG "--quiet --log nohup.jsonl");
   assert_true(signal(SIGHUP, SIG_DFL) != SIG_ERR);
@@ -134,7 +132,6 @@ static void nohup_stays_without_effect(void **state) {
 }
 
 static void usr1_saves_and_changes_nothing(void **state) {
-  (void)state;
 #define SHORT RUN "--synthetic 50000 --in 8 --steps 100000 "
   struct child c = begin(SHORT "--verbose --checkpoint usr1.h5 --log usr1.jsonl");
   wait_for_file("usr1.jsonl");
@@ -166,7 +163,6 @@ static void send_to_a_thread(struct child c, int number) {
 
 /* In the first thread and in another: no handler of minnow's stands between a crash and its core. SIGTERM ends what does not end. */
 static void a_crash_keeps_its_signal(void **state) {
-  (void)state;
 #ifdef __SANITIZE_ADDRESS__
   SKIP("ASan: it tells of crashes itself");
 #endif
@@ -188,7 +184,6 @@ static void a_crash_keeps_its_signal(void **state) {
 }
 
 static void usr1_without_a_checkpoint_is_told(void **state) {
-  (void)state;
   struct child c = begin(LONG "--log told.jsonl");
   wait_for_file("told.jsonl");
   send(c, SIGUSR1);
@@ -200,7 +195,6 @@ static void usr1_without_a_checkpoint_is_told(void **state) {
 }
 
 static void usr1_is_harmless_while_a_run_opens(void **state) {
-  (void)state;
   struct child c = begin(RUN "--quiet --synthetic 3000000 --in 64 --steps 1 --checkpoint opens.h5");
   assert_true(wait_until(c, "SigCgt", SIGUSR1));
   send(c, SIGUSR1);
@@ -227,7 +221,6 @@ static int cannot_draw(const struct result *r) {
 }
 
 static void usr1_is_nothing_to_other_commands(void **state) {
-  (void)state;
   for (int i = 0; i < OTHERS; i++) {
     struct child c = begin(others[i]);
     if (wait_until(c, "SigIgn", SIGUSR1))
@@ -239,7 +232,6 @@ static void usr1_is_nothing_to_other_commands(void **state) {
 
 /* Nothing of theirs has to be brought to an end. */
 static void term_ends_other_commands_at_once(void **state) {
-  (void)state;
   struct child c = begin("bench --quiet --device cpu --batch 1024 --in 2048 --hidden 2048");
   assert_true(wait_until(c, "SigIgn", SIGUSR1));
   send(c, SIGTERM);
@@ -248,7 +240,6 @@ static void term_ends_other_commands_at_once(void **state) {
 
 /* A reader that went away: a result that is lost is an error, a remark is not. */
 static void nobody_reads(void **state) {
-  (void)state;
   static const char *const commands[] = {"info run.h5", RUN "--synthetic 100 --in 8 --steps 3"};
   for (int i = 0; i < 2; i++) {
     const char *line = commands[i];
@@ -342,7 +333,6 @@ static struct child begin_to_hang(const char *what, const char *file, const char
 
 /* The preloaded library's constructor sends it, as libraries start before main does. */
 static void usr1_is_harmless_while_libraries_load(void **state) {
-  (void)state;
   make_library();
   struct result r = end(begin_to_hang("STARTS", "now", RUN "--quiet --synthetic 100 --in 8 --steps 3"));
   assert_succeeds("train", &r);
@@ -355,7 +345,6 @@ static double seconds(void) {
 }
 
 static void a_run_that_hangs_ends_with_a_line(void **state) {
-  (void)state;
   make_library();
   write_parts("much.h5", 4000, 100);
   write_parts("tested.h5", 100, 4000);

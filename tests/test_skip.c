@@ -63,7 +63,6 @@ static const char *read_text(const char *name) {
 
 /* 6 steps an epoch, in one of which is the row: each is told of, in the log and in the sums. */
 static void skipped_steps_are_told(void **state) {
-  (void)state;
   const struct result *r = run(OVER "--on-nonfinite skip --json --checkpoint told.h5 --log told.jsonl");
   assert_succeeds("train", r);
   assert_has(r->out, "\"skipped\":2,");
@@ -87,7 +86,6 @@ static void skipped_steps_are_told(void **state) {
 
 /* To stop is the default; who then resumes with skip goes on beyond that step. */
 static void a_diverged_run_may_skip(void **state) {
-  (void)state;
   const char *stops = OVER "--quiet --save-every 1 --checkpoint stops.h5";
   assert_complains(stops, run(stops), 1, "training diverged at step |: the output of blocks.0, row ");
   assert_complains("again", run("train --quiet --device cpu --checkpoint stops.h5 --resume"), 1,
@@ -103,7 +101,6 @@ static void a_diverged_run_may_skip(void **state) {
 
 /* Rows to test on are not training's: they are named, and nothing they give is the best. */
 static void test_rows_blame_no_training(void **state) {
-  (void)state;
   const struct result *r =
       run("train " MODEL "--data test.h5 --best --checkpoint test-run.h5 --log test.jsonl");
   assert_succeeds("train", r);
@@ -119,7 +116,6 @@ static void test_rows_blame_no_training(void **state) {
 }
 
 static void eval_and_predict_name_the_row(void **state) {
-  (void)state;
   const char *lines[] = {
       "eval --device cpu --checkpoint fine-run.h5 --data test.h5 --json",
       "predict --device cpu --checkpoint fine-run.h5 --data test.h5 --part test --out o.h5"};

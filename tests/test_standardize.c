@@ -74,7 +74,6 @@ static void assert_columns(const struct mn_columns *c, int half) {
 
 /* All rows; and a sample, stretches of 64 that are spread over the rows, the first and the last among them. */
 static void columns_are_measured(void **state) {
-  (void)state;
   struct mn_dataset *d;
   struct mn_columns c;
   assert_int_equal(mn_dataset_open(&d, "raw.h5", MN_PART_TRAIN, NULL, NULL, 1), MN_OK);
@@ -105,7 +104,6 @@ static void write_standardized(const char *name, const struct mn_checkpoint *c, 
 
 /* Rows are stored as doubles or as floats, and x waits in every form that the CPU has. */
 static void a_run_is_that_on_standardized_rows(void **state) {
-  (void)state;
   static const char *const precisions[] = {"fp32", "fp16", "bf16"};
   for (int as_float = 0; as_float < 2; as_float++)
     for (int p = 0; p < 3; p++) {
@@ -133,7 +131,6 @@ static void a_run_is_that_on_standardized_rows(void **state) {
 }
 
 static void places_and_stops_change_nothing(void **state) {
-  (void)state;
   run_well(TRAIN "--data raw.h5 --standardize --checkpoint whole.h5");
   run_well(TRAIN "--data raw.h5 --standardize --checkpoint file.h5 --place file");
   assert_same("whole.h5", "file.h5");
@@ -153,7 +150,6 @@ static double loss_of(const char *line) {
 
 /* By eval, by the weights that --init takes, by weights that were copied, and by the library. */
 static void the_model_keeps_it(void **state) {
-  (void)state;
 #define EVAL "eval --quiet --json --device cpu --data raw.h5 --checkpoint "
   const double loss = loss_of(EVAL "whole.h5");
   struct mn_checkpoint *c;
@@ -183,7 +179,6 @@ static void the_model_keeps_it(void **state) {
 }
 
 static void columns_that_differ_are_told(void **state) {
-  (void)state;
 #define LOUD "train --device cpu --hidden 8 --groups 2 --head 1 --batch 20 --lr 0.01 --steps 2 "
   const struct result *r = run_well(LOUD "--data raw.h5");
   assert_non_null(strstr(r->err, "(column 0)"));

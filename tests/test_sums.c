@@ -53,7 +53,6 @@ static void show(char digits[33], const void *values, size_t bytes) {
 
 /* Each line of a value is what xxhsum -H2 prints of its bytes; the last is of those before it. */
 static void lines_are_of_the_values(void **state) {
-  (void)state;
   char line[200], digits[33];
   struct mn_checkpoint *made = make_checkpoint(6, 4, 1, 4, 2, 1);
   assert_int_equal(mn_checkpoint_save(made, path, 1), MN_OK);
@@ -77,7 +76,6 @@ static void lines_are_of_the_values(void **state) {
 
 /* Values that are written anew through HDF5 have its checksum, and not ours. */
 static void a_changed_value_is_refused(void **state) {
-  (void)state;
   static const char *const groups[] = {"model", "optimizer/momentum"};
   struct mn_checkpoint *made = make_checkpoint(6, 4, 1, 4, 1, 1);
   for (int i = 0; i < made->tensor_count; i++) {
@@ -98,7 +96,6 @@ static void a_changed_value_is_refused(void **state) {
 }
 
 static void a_changed_attribute_is_refused(void **state) {
-  (void)state;
   static const struct {
     const char *object, *name, *path;
   } changes[] = {{"/model", "groups", "model/"},
@@ -127,7 +124,6 @@ static void a_changed_attribute_is_refused(void **state) {
 }
 
 static void a_changed_text_is_refused(void **state) {
-  (void)state;
   static const char *const groups[] = {"config", "fingerprint", "history"};
   for (int i = 0; i < 3; i++) {
     unlink(path);
@@ -148,7 +144,6 @@ static void a_changed_text_is_refused(void **state) {
 
 /* A line changed, one too few, one of what is not there, and no line at all. */
 static void a_changed_list_is_refused(void **state) {
-  (void)state;
   char digits[33], longer[8000];
   assert_int_equal(save_step(path, 5, 1), MN_OK);
   char *list = read_list();
@@ -174,7 +169,6 @@ static void a_changed_list_is_refused(void **state) {
 }
 
 static void what_is_gone_is_missed(void **state) {
-  (void)state;
   assert_int_equal(save_step(path, 5, 1), MN_OK);
   hid_t file = open_locked();
   assert_true(H5Ldelete(file, "history", H5P_DEFAULT) >= 0);
@@ -184,7 +178,6 @@ static void what_is_gone_is_missed(void **state) {
 
 /* Of minnow 0.2 or older: it loads, and every command that looks into it says what it lacks. */
 static void an_older_file_does_without(void **state) {
-  (void)state;
   struct mn_checkpoint *loaded;
   char *text = NULL;
   size_t size;
@@ -210,7 +203,6 @@ static void an_older_file_does_without(void **state) {
 
 /* The largest model there is: its list has to fit into an attribute. */
 static void the_largest_list_fits(void **state) {
-  (void)state;
   struct mn_checkpoint *small = make_checkpoint(2, 2, 1, 4, 2, 1), large = *small, *loaded;
   large.model.depth = MN_MODEL_DEPTH;
   for (int i = 0; i < large.model.depth; i++) large.model.hidden[i] = 2;

@@ -187,7 +187,6 @@ static void a_teacher_without_room_is_refused(void **state) {
 }
 
 static void refuses_teachers(void **state) {
-  (void)state;
   struct mn_dataset *d;
   assert_message(mn_dataset_synthetic(&d, MN_PART_TRAIN, 0, 2, 2, 1, 0, 0, NULL), MN_USAGE, "0 rows", NULL);
   assert_message(mn_dataset_synthetic(&d, MN_PART_TRAIN, 2, 0, 2, 1, 0, 0, NULL), MN_USAGE, "0 inputs", NULL);

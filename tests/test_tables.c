@@ -48,7 +48,6 @@ static void assert_refused(int attributes) {
 }
 
 static void names_in_a_heap(void **state) {
-  (void)state;
   mn_hdf5_lock();
   hid_t file = create(H5F_LIBVER_V110);
   for (int i = 0; i < MANY; i++) {
@@ -64,7 +63,6 @@ static void names_in_a_heap(void **state) {
 }
 
 static void attributes_in_a_header(void **state) {
-  (void)state;
   mn_hdf5_lock();
   hid_t file = create(H5F_LIBVER_EARLIEST);
   put_attributes(file, 5);
@@ -75,7 +73,6 @@ static void attributes_in_a_header(void **state) {
 }
 
 static void attributes_in_a_heap(void **state) {
-  (void)state;
   mn_hdf5_lock();
   hid_t file = create(H5F_LIBVER_V110);
   put_attributes(file, MANY);

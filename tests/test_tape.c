@@ -459,7 +459,6 @@ static void an_evaluation_cannot_stop_training(void **state) {
 
 /* Only digits after "cuda:", and no ordinal that an int would wrap to that of another GPU. */
 static void unknown_devices_are_refused(void **state) {
-  (void)state;
   static const char *const names[] = {"",        "gpu",     "cuda:",   "cuda: 1",
                                       "cuda:+1", "cuda:-1", "cuda:1x", "cuda:4294967296"};
   for (size_t i = 0; i < COUNT(names); i++) {
@@ -471,7 +470,6 @@ static void unknown_devices_are_refused(void **state) {
 
 /* Neither a matrix's elements nor its bytes wrap: (2³¹ − 1)·(2³⁰ + 1) doubles are 8 GiB modulo 2⁶⁴. */
 static void sizes_do_not_wrap(void **state) {
-  (void)state;
   struct mn_device *device;
   struct mn_tape *tape;
   struct mn_tensor *tensor;

@@ -8,7 +8,6 @@
 #include "train/command/announce.h"
 
 static void numbers_are_plain(void **state) {
-  (void)state;
   static const struct {
     double value;
     int digits;
@@ -23,7 +22,6 @@ static void numbers_are_plain(void **state) {
 }
 
 static void rates_and_times(void **state) {
-  (void)state;
   char shown[MN_SHOWN];
   assert_string_equal(mn_show_rate(shown, 4.17e14, "FLOP/s"), "417 TFLOP/s");
   assert_string_equal(mn_show_rate(shown, 999.6e9, "FLOP/s"), "1.00 TFLOP/s");
@@ -76,14 +74,12 @@ static void on_terminal(char *text, const char *kind, int columns, int bars, con
 #define LONG_RUN "train --device cpu --synthetic 20000 --in 64 --hidden 128,128 --groups 8 --epochs 10000"
 
 static void no_bar_without_room(void **state) {
-  (void)state;
   static char text[TEXT];
   on_terminal(text, "dumb", 80, 0, LONG_RUN);
   on_terminal(text, "xterm", 39, 0, LONG_RUN);
 }
 
 static void the_bar_fits(void **state) {
-  (void)state;
   static const struct {
     int columns;
     const char *has, *lacks;
@@ -114,7 +110,6 @@ static void the_bar_fits(void **state) {
 
 /* The line of each epoch, with test rows and without. */
 static void epochs_are_told(void **state) {
-  (void)state;
   char line[256];
   for (int tests = 0; tests < 2; tests++) {
     snprintf(
@@ -153,7 +148,6 @@ static void epochs_are_told(void **state) {
 /* On a GPU steps are told of when later ones are under way, or done; an epoch has its own time all the same.
  */
 static void short_epochs_have_a_speed(void **state) {
-  (void)state;
   const char *line =
       "train --synthetic 100 --in 8 --hidden 8 --groups 2 --batch 100 --epochs 40 --test-rows 0";
   const struct result *r = run(line);
@@ -169,7 +163,6 @@ static void short_epochs_have_a_speed(void **state) {
 }
 
 static void one_channel_a_group_is_told(void **state) {
-  (void)state;
   const char *const told = "note: block 1 has one channel a group", *const last = "note: block 2 has one";
   const struct result *r =
       run("train --device cpu --synthetic 64 --in 4 --hidden 16,8,8 --groups 8 --batch 32 --epochs 1");

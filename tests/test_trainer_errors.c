@@ -112,7 +112,6 @@ static void a_late_overflow_changes_nothing(void **state) {
 }
 
 static mn_status refuse(void *to, const void *y, int64_t first, int64_t count) {
-  (void)y, (void)count;
   return first < *(int64_t *)to ? MN_OK : mn_fail(MN_IO, "made up: no room for row %ld", (long)first);
 }
 

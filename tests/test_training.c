@@ -72,12 +72,10 @@ static void demo_reaches_98_percent(const char *precision) {
 }
 
 static void demo_in_fp32(void **state) {
-  (void)state;
   demo_reaches_98_percent("fp32");
 }
 
 static void demo_in_fp16(void **state) {
-  (void)state;
   demo_reaches_98_percent("fp16");
 }
 
@@ -131,12 +129,10 @@ static void check_resume(const char *device, const char *way) {
 }
 
 static void resume_ends_in_the_same_bytes(void **state) {
-  (void)state;
   for (size_t i = 0; i < sizeof ways / sizeof *ways; i++) check_resume("cpu", ways[i]);
 }
 
 static void resume_ends_in_the_same_bytes_cuda(void **state) {
-  (void)state;
   if (!have_cuda()) SKIP("%s", mn_message());
   for (size_t i = 0; i < sizeof ways / sizeof *ways; i++) check_resume("cuda", ways[i]);
 }
@@ -167,7 +163,6 @@ static void forget_option(const char *name) {
 
 /* What one optimizer has kept is of no use to another. */
 static void another_optimizer_is_refused(void **state) {
-  (void)state;
   start_run("--optimizer adamw");
   run("cp $DIR/run.h5 $DIR/before.h5");
   assert_int_equal(resume_run("--optimizer sgd"), 64);
@@ -179,7 +174,6 @@ static void another_optimizer_is_refused(void **state) {
 
 /* A checkpoint from before there was a choice is SGD's. */
 static void a_checkpoint_without_an_optimizer_is_of_sgd(void **state) {
-  (void)state;
   const char *const added[] = {"optimizer", "beta1", "beta2", "adam-eps"};
   start_run("--momentum 0.9");
   assert_int_equal(resume_run(""), 0);
@@ -193,7 +187,6 @@ static void a_checkpoint_without_an_optimizer_is_of_sgd(void **state) {
 }
 
 static void equal_runs_give_equal_files(void **state) {
-  (void)state;
   const char *options =
       "--device cpu --synthetic 300 --in 12 --hidden 16,8 --groups 4 --batch 32 --epochs 2 --seed 7 --quiet";
   run("rm -f $DIR/*");
@@ -238,7 +231,6 @@ static void resume_and_compare(void) {
 
 /* A signal saves after the step at hand and exits 75. */
 static void signals_save_and_exit_75(void **state) {
-  (void)state;
   run("rm -f $DIR/*");
   assert_int_equal(run("$MINNOW train " LONG_RUN " --checkpoint $DIR/whole.h5 >/dev/null"), 0);
   const int numbers[] = {SIGTERM, SIGINT};
@@ -253,7 +245,6 @@ static void signals_save_and_exit_75(void **state) {
 
 /* A killed run leaves its last save, whole, and resumes from there. */
 static void a_killed_run_resumes(void **state) {
-  (void)state;
   run("rm -f $DIR/*");
   assert_int_equal(run("$MINNOW train " LONG_RUN " --checkpoint $DIR/whole.h5 >/dev/null"), 0);
   int code = interrupt(SIGKILL, "[ -s $DIR/cut.1.h5 ]",
@@ -264,7 +255,6 @@ static void a_killed_run_resumes(void **state) {
 
 /* What a run says beside its result: where its rows wait and why, its saves, its speed and what bounds it. */
 static void a_run_tells_how_it_goes(void **state) {
-  (void)state;
   run("rm -f $DIR/*");
   assert_int_equal(run("$MINNOW train --device cpu --data data/digits.h5 --hidden 8 --groups 2 --steps 60 "
                        "--place file --verbose --save-every 7 --checkpoint $DIR/run.h5 --json >$DIR/out "
@@ -281,7 +271,6 @@ static void a_run_tells_how_it_goes(void **state) {
 
 /* Rows that take seconds to be brought to their place do not keep a run from ending. */
 static void signals_end_the_reading_of_rows(void **state) {
-  (void)state;
   run("rm -f $DIR/*");
   int code = interrupt(SIGTERM, "[ -e $DIR/cut.h5.lock ] && sleep 0.3",
                        "--device cpu --synthetic 3000000 --in 64 --hidden 64 --groups 8 --batch 64 --quiet "
@@ -336,7 +325,6 @@ static long memory_of(int rows) {
 /* Rows that stay in their file take two windows of memory, 16 MiB here, whatever their number. The sanitizers
  * have their own ways with memory. */
 static void rows_in_the_file_take_little_memory(void **state) {
-  (void)state;
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
   SKIP("a sanitizer: it takes memory of its own");
 #endif
@@ -350,7 +338,6 @@ static void rows_in_the_file_take_little_memory(void **state) {
 /* The rows' file is cut short under a run that reads it again and again: the run ends with one line, and what
  * it has saved is whole. */
 static void a_file_cut_short_ends_the_run(void **state) {
-  (void)state;
   char path[128], command[512];
   run("rm -f $DIR/*");
   snprintf(path, sizeof path, "%s/rows.h5", folder);
@@ -367,7 +354,6 @@ static void a_file_cut_short_ends_the_run(void **state) {
 }
 
 static void divergence_is_named_and_leaves_the_checkpoint(void **state) {
-  (void)state;
   run("rm -f $DIR/*");
   assert_int_equal(run("$MINNOW train --device cpu --synthetic 256 --in 8 --hidden 8 --head 4 --groups 2 "
                        "--batch 32 --steps 50 --lr "
@@ -378,7 +364,6 @@ static void divergence_is_named_and_leaves_the_checkpoint(void **state) {
 }
 
 static void synthetic_training_nears_the_floor(void **state) {
-  (void)state;
   assert_int_equal(run("$MINNOW train --device cpu --synthetic 4000 --in 8 --hidden 16 --groups 4 --batch 50 "
                        "--epochs 40 --noise 0.2 "
                        "--schedule cosine --lr 0.5 --json >$DIR/synthetic 2>$DIR/err"),
@@ -390,7 +375,6 @@ static void synthetic_training_nears_the_floor(void **state) {
 }
 
 static void predictions_are_those_that_eval_counts(void **state) {
-  (void)state;
   run("rm -f $DIR/*");
   assert_int_equal(run("$MINNOW train --device cpu --data data/digits.h5 --hidden 64 --groups 8 --epochs 3 "
                        "--checkpoint $DIR/run.h5 "
@@ -409,7 +393,6 @@ static void predictions_are_those_that_eval_counts(void **state) {
 
 /* A line says how often float16's scales had to be chosen anew in the middle; other precisions have none. */
 static void batches_taken_again_are_counted(void **state) {
-  (void)state;
   const char *common =
       "--device cpu --data data/digits.h5 --hidden 32,32 --groups 4 --batch 48 --steps 75 --lr 1";
   assert_int_equal(run("$MINNOW train %s --momentum 0.9 --precision fp16 >/dev/null 2>$DIR/err", common), 0);
@@ -424,7 +407,6 @@ static void batches_taken_again_are_counted(void **state) {
 
 /* A checkpoint is evaluated in the precision that it was trained in, unless another is named. */
 static void eval_takes_the_precision_of_training(void **state) {
-  (void)state;
   run("rm -f $DIR/*");
   assert_int_equal(run("$MINNOW train --device cpu --data data/digits.h5 --hidden 64 --groups 8 --epochs 2 "
                        "--precision bf16 --checkpoint $DIR/run.h5 --quiet --json >$DIR/train"),
@@ -458,7 +440,6 @@ static void write_numbers(const char *name) {
 
 /* The loss is part of what is resumed: targets of another kind do not change it, they are refused. */
 static void resuming_refuses_targets_of_another_kind(void **state) {
-  (void)state;
   run("rm -f $DIR/*");
   write_numbers("numbers.h5");
   assert_int_equal(
@@ -474,7 +455,6 @@ static void resuming_refuses_targets_of_another_kind(void **state) {
 
 /* A horizon that cannot be counted is refused, not cut to nothing with exit code 0. */
 static void an_uncountable_horizon_is_refused(void **state) {
-  (void)state;
   assert_int_equal(run("$MINNOW train --device cpu --synthetic 1099511627776 --in 1 --hidden 1 --groups 1 "
                        "--batch 1 --epochs 1099511627776 --quiet >/dev/null 2>$DIR/err"),
                    64);
@@ -482,7 +462,6 @@ static void an_uncountable_horizon_is_refused(void **state) {
 }
 
 static int make_folder(void **state) {
-  (void)state;
   const char *base = getenv("TMPDIR");
   snprintf(folder, sizeof folder, "%.40s/minnow-XXXXXX", base ? base : "/tmp");
   if (!mkdtemp(folder)) return -1;
@@ -491,7 +470,6 @@ static int make_folder(void **state) {
 }
 
 static int remove_folder(void **state) {
-  (void)state;
   return run("rm -rf $DIR");
 }
 

@@ -52,7 +52,6 @@ static double number_in(const char *text, const char *word) {
 }
 
 static void a_tenth_is_held_out(void **state) {
-  (void)state;
   const struct result *r = run_well(TRAIN "--checkpoint v.h5 --json");
   assert_non_null(strstr(r->err, "270 rows, 30 to test, held out by --validation"));
   assert_true(number_in(r->out, "\"horizon\":") == 81); /* epochs of 270 rows */
@@ -73,7 +72,6 @@ static void a_tenth_is_held_out(void **state) {
 
 /* Where the rows wait, or that the run was stopped, changes no byte. */
 static void the_rows_are_the_same_anywhere(void **state) {
-  (void)state;
   run_well(TRAIN "--quiet --checkpoint device.h5 --place device");
   run_well(TRAIN "--quiet --checkpoint file.h5 --place file");
   assert_same("device.h5", "file.h5");
@@ -89,7 +87,6 @@ static void the_rows_are_the_same_anywhere(void **state) {
 
 /* The parts' outputs together are those of all rows, each in the order in which it is stored. */
 static void predict_takes_any_part(void **state) {
-  (void)state;
   float all[MANY], train[MANY], test[MANY], again[MANY];
   run_well(TRAIN "--quiet --checkpoint p.h5");
 #define PREDICT "predict --device cpu --quiet --checkpoint p.h5 --force --out out.h5 "
@@ -160,7 +157,6 @@ static int takes(const char *checkpoint, const struct mn_dataset *rows) {
 
 /* Runs before 0.4 drew other rows, which eval, predict and a resumed run find again. */
 static void an_old_run_has_its_own_rows(void **state) {
-  (void)state;
   struct mn_dataset *drawn[2];
   for (int old = 0; old < 2; old++) {
     assert_int_equal(mn_dataset_open(&drawn[old], "numbers.h5", MN_PART_TRAIN, NULL, NULL, 1), MN_OK);
@@ -183,7 +179,6 @@ static void an_old_run_has_its_own_rows(void **state) {
 
 /* Rows that are not the run's, as their number tells, have no part that it held out. */
 static void other_rows_are_taken_whole(void **state) {
-  (void)state;
   run_well(TRAIN "--quiet --checkpoint o.h5");
   const struct result *r = run_well("eval --device cpu --checkpoint o.h5 --data fewer.h5 --json");
   assert_true(number_in(r->out, "\"rows\":") == 200);
@@ -193,7 +188,6 @@ static void other_rows_are_taken_whole(void **state) {
 }
 
 static void what_cannot_be_held_out_is_refused(void **state) {
-  (void)state;
   const struct {
     const char *line;
     int status;

@@ -122,7 +122,6 @@ __asm__(".text\ninject_call:\n mov %rdi, %rax\n mov %rsi, %rdi\n mov %rdx, %rsi\
         " mov %r9, %r8\n mov 8(%rsp), %r9\n syscall\ninject_called:\n ret\n");
 
 static void handle(int signal, siginfo_t *info, void *data) {
-  (void)signal;
   greg_t *r = ((ucontext_t *)data)->uc_mcontext.gregs;
   int number = info->si_syscall, met = -1;
   for (int i = 0; i < CALLS; i++)
@@ -272,8 +271,6 @@ static void open_report(void) {
 
 /* The first object is the program. */
 static int find_program(struct dl_phdr_info *info, size_t size, void *data) {
-  (void)size;
-  (void)data;
   for (int i = 0; i < info->dlpi_phnum; i++) {
     const ElfW(Phdr) *segment = &info->dlpi_phdr[i];
     if (segment->p_type != PT_LOAD || !(segment->p_flags & PF_X)) continue;

@@ -195,7 +195,6 @@ static mn_status compare_replicas(struct mn_ranks *ranks, uint64_t digest) {
 static int prints;
 
 static int tell(void *to, const struct mn_trainer *t) {
-  (void)to;
   char words[MN_FAULT_WORDS];
   if (prints) printf("%ld %.17g %.17g\n", (long)t->progress.step, t->loss, t->norm);
   if (prints && t->skipped) printf("skipped: %s\n", mn_fault_words(words, t->skipped));
