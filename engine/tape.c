@@ -183,7 +183,7 @@ static void give_sinks(struct mn_tape *tape) {
     for (int i = 0; i < MN_NODE_INPUTS; i++) {
       struct mn_tensor *input = node->inputs[i];
       if (!input || !input->needs_gradient) continue;
-      const int own = input->uses == 1 || mn_is_sum(input->sink.kind);
+      const int own = input->uses == 1 || input->sink.kind == MN_ADD;
       node->sinks[i] = own ? &input->sink : &node->sums[i];
       if (own) continue;
       node->sums[i] =

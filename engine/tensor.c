@@ -110,11 +110,11 @@ mn_status mn_tensor_train(struct mn_device *device, struct mn_tensor *tensor, en
   size_t real = device->real;
   if (needs_buffer(device, tensor, how, rule) && !tensor->gradient)
     MN_TRY(mn_device_allocate_shared(device, tensor->shared, &tensor->gradient, count, real));
-  if (mn_is_sum(how)) MN_TRY(device->kernels->zero(device, tensor->gradient, (size_t)count * real));
+  if (how == MN_ADD) MN_TRY(device->kernels->zero(device, tensor->gradient, (size_t)count * real));
   struct mn_update *update = &tensor->update;
   MN_TRY(keep_reals(device, &update->m, count, rule && mn_rule_keeps_m(rule)));
   MN_TRY(keep_reals(device, &update->v, count, rule && mn_rule_keeps_v(rule)));
-  update->w = &tensor->value, update->rule = rule, update->clears = mn_is_sum(how);
+  update->w = &tensor->value, update->rule = rule, update->clears = how == MN_ADD;
   tensor->needs_gradient = 1;
   tensor->sink = (struct mn_epilogue){.kind = how, .into = tensor->gradient, .update = update};
   if (how == MN_STORE && tensor->shared) tensor->sink.kind = MN_REDUCE_SCATTER_ROWS;

@@ -159,8 +159,8 @@ static __device__ element<Real> element_at(const mn_block_arguments<Real> &a, co
   bool norm = a.ops & MN_OP_NORM;
   element<Real> e;
   e.z = saved_z<Kind>(a, row, column);
-  e.standard = norm ? mn_standardise(e.z, s.mean, s.rstd) : e.z;
-  e.v = norm ? mn_normalise(a.ops, e.standard, stored(a, a.gamma, column), stored(a, a.beta, column)) : e.z;
+  e.standard = norm ? (e.z - s.mean) * s.rstd : e.z;
+  e.v = norm ? fma(e.standard, stored(a, a.gamma, column), stored(a, a.beta, column)) : e.z;
   Real dy_dv;
   e.y = mn_activate(a.ops, e.v, a.slope, dy_dv);
   e.error = Kind == MN_BLOCK_LOSS ? e.y - a.target[row * a.channels + column] : Real(0);

@@ -10,16 +10,6 @@
 
 #include "kernels/planes.cuh"
 
-template <typename Real> __device__ __forceinline__ Real mn_standardise(Real z, Real mean, Real rstd) {
-  return (z - mean) * rstd;
-}
-
-/* v, from ẑ (without MN_OP_NORM: z). */
-template <typename Real>
-__device__ __forceinline__ Real mn_normalise(unsigned ops, Real standard, Real gamma, Real beta) {
-  return ops & MN_OP_NORM ? fma(standard, gamma, beta) : standard;
-}
-
 /* y, and dy/dv, with which g = dy_dv·dy; v = 0 counts as negative. Doubling is exact, so y is the sum of the
  * two equal terms to the bit. */
 template <typename Real>
@@ -90,8 +80,8 @@ __device__ __forceinline__ void mn_group_forward(unsigned ops, Real (&standard)[
                                                  const Real (&gamma)[V], const Real (&beta)[V], Real slope) {
 #pragma unroll
   for (int i = 0; i < V; i++) {
-    standard[i] = ops & MN_OP_NORM ? mn_standardise(z[i], mean, rstd) : z[i];
-    const Real v = mn_normalise(ops, standard[i], gamma[i], beta[i]);
+    standard[i] = ops & MN_OP_NORM ? (z[i] - mean) * rstd : z[i];
+    const Real v = ops & MN_OP_NORM ? fma(standard[i], gamma[i], beta[i]) : z[i];
     y[i] = mn_activate(ops, v, slope, dy_dv[i]);
   }
 }

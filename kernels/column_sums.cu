@@ -36,7 +36,7 @@ static __device__ void sum_columns(const Real *sums, int64_t chunks, int64_t cha
   if (warp != 0 || column >= channels) return;
   for (int i = 1; i < warps; i++) sum += parts[i][lane];
   if (to.kind != MN_STORE && *to.nonfinite) return;
-  if (mn_is_sum((enum mn_epilogue_kind)to.kind)) sum += to.into[column];
+  if (to.kind == MN_ADD) sum += to.into[column];
   if (to.kind == MN_UPDATE) {
     Real w = to.into[column], moments[Rule::MOMENTS];
 #pragma unroll
@@ -70,7 +70,7 @@ static sink<Rule, Real> sink_of(struct mn_device *device, int64_t channels,
   sink<Rule, Real> to = {};
   to.kind = epilogue ? (int)epilogue->kind : -1;
   if (!epilogue) return to;
-  MN_REQUIRE(epilogue->kind == MN_STORE || mn_is_sum(epilogue->kind) || epilogue->kind == MN_UPDATE);
+  MN_REQUIRE(epilogue->kind == MN_STORE || epilogue->kind == MN_ADD || epilogue->kind == MN_UPDATE);
   to.into = epilogue->narrow ? NULL : static_cast<Real *>(epilogue->into);
   if (epilogue->narrow) to.planes = mn_planes_at(static_cast<Real *>(epilogue->into), device->plane_kind);
   to.nonfinite = device->nonfinite;
@@ -84,16 +84,6 @@ static sink<Rule, Real> sink_of(struct mn_device *device, int64_t channels,
   }
   MN_REQUIRE(to.into || to.planes.high);
   return to;
-}
-
-template <class Rule, typename Real>
-static void launch(struct mn_device *device, const Real *sums, int64_t chunks, int64_t channels,
-                   const struct mn_epilogue *const targets[3], const mn_summands &loss) {
-  sinks<Rule, Real> all;
-  for (int i = 0; i < 3; i++) all.of[i] = sink_of<Rule, Real>(device, channels, targets[i]);
-  unsigned grid = mn_cuda_grid(loss.spans + 3 * (int64_t)mn_cuda_grid(channels, 32), 1);
-  unsigned threads = chunks <= 64 ? MN_CUDA_THREADS : 1024; /* a loss's span needs MN_CUDA_THREADS */
-  column_sums_kernel<<<grid, threads, 0, device->cuda->stream>>>(sums, chunks, channels, all, loss);
 }
 
 /* The vectors of a block are updated by one kind of rule; without an update any will do. */
@@ -113,8 +103,14 @@ mn_status mn_cuda_column_sums<Real>::run(struct mn_device *device, void *sums, i
                                          const struct mn_reduction *loss) {
   mn_summands summands = {};
   if (loss) summands = mn_summands_of(device, loss);
+  const unsigned grid = mn_cuda_grid(summands.spans + 3 * (int64_t)mn_cuda_grid(channels, 32), 1);
+  const unsigned threads = chunks <= 64 ? MN_CUDA_THREADS : 1024; /* a loss's span needs MN_CUDA_THREADS */
   mn_by_rule<Real>(rule_of(targets), [&](auto rule) {
-    launch<decltype(rule)>(device, static_cast<const Real *>(sums), chunks, channels, targets, summands);
+    typedef decltype(rule) Rule;
+    sinks<Rule, Real> all;
+    for (int i = 0; i < 3; i++) all.of[i] = sink_of<Rule, Real>(device, channels, targets[i]);
+    column_sums_kernel<<<grid, threads, 0, device->cuda->stream>>>(static_cast<const Real *>(sums), chunks,
+                                                                   channels, all, summands);
   });
   return mn_cuda_launched("column_sums");
 }

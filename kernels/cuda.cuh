@@ -107,9 +107,10 @@ static inline mn_status mn_cuda_launch(const char *name, struct mn_device *devic
 
 /* Programmatic dependent launch, which compute capability 9.0 brought: a kernel that is launched by
  * mn_cuda_launch_dependent may start as soon as every CTA of the kernel before it in the stream has ended or
- * has called mn_dependents_launch, so that its launch and its prologue overlap that kernel's end. All its
- * threads must call mn_dependency_wait before they read or write global memory: it waits until the kernel
- * before is complete. That one has waited likewise, so every earlier kernel is complete as well. */
+ * has called cudaTriggerProgrammaticLaunchCompletion, so that its launch and its prologue overlap that
+ * kernel's end. All its threads must call cudaGridDependencySynchronize before they read or write global
+ * memory: it waits until the kernel before is complete. That one has waited likewise, so every earlier kernel
+ * is complete as well. */
 template <typename... Parameters, typename... Arguments>
 static inline mn_status mn_cuda_launch_dependent(const char *name, struct mn_device *device, unsigned grid,
                                                  unsigned threads, int shared, void (*kernel)(Parameters...),
@@ -123,17 +124,6 @@ static inline mn_status mn_cuda_launch_dependent(const char *name, struct mn_dev
   config.attrs = &attribute, config.numAttrs = device->cuda->dependents;
   (void)cudaLaunchKernelEx(&config, kernel, arguments...); /* mn_cuda_launched sees its error */
   return mn_cuda_launched(name);
-}
-
-__device__ __forceinline__ void mn_dependency_wait() {
-#if __CUDA_ARCH__ >= 900
-  asm volatile("griddepcontrol.wait;" ::: "memory");
-#endif
-}
-__device__ __forceinline__ void mn_dependents_launch() {
-#if __CUDA_ARCH__ >= 900
-  asm volatile("griddepcontrol.launch_dependents;");
-#endif
 }
 
 /* Whether a shard's columns have come (struct mn_arrival). */

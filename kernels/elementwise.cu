@@ -131,8 +131,10 @@ template <typename Real, int W>
 static __global__ void __launch_bounds__(1024)
     rescale_kernel(struct mn_scale *dz, struct mn_scale *y, const Real *gamma, const Real *beta,
                    int64_t channels, double bound, double dy_dv) {
-  mn_dependents_launch();
-  mn_dependency_wait();
+#if __CUDA_ARCH__ >= 900
+  cudaTriggerProgrammaticLaunchCompletion();
+  cudaGridDependencySynchronize();
+#endif
   if (dz && threadIdx.x == 0) {
     dz->factor = mn_scale_next(dz);
     dz->largest = 0;

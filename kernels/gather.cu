@@ -37,9 +37,12 @@ static struct part part_of(const struct mn_gather *gather, int which, const mn_p
   return p;
 }
 
-template <typename Word>
+template <int Bytes = 16>
 static __device__ __forceinline__ void copy_piece(const part &p, unsigned to_row, int64_t from_row,
                                                   unsigned first) {
+  if constexpr (Bytes > 2) /* p.word is the same for the whole warp */
+    if (p.word < Bytes) return copy_piece<Bytes / 2>(p, to_row, from_row, first);
+  typedef typename mn_word<Bytes>::type Word;
   const Word *from = reinterpret_cast<const Word *>(p.from) + from_row * p.apart + first;
   Word *to = reinterpret_cast<Word *>(p.to) + (int64_t)to_row * p.words + first;
   const unsigned left = p.words - first;
@@ -83,26 +86,12 @@ static __global__ void __launch_bounds__(FAR_THREADS)
     const unsigned number = piece < of_x ? piece : piece - of_x, row = number / p.pieces;
     const unsigned first = (number - row * p.pieces) * (32 * PIECE) + threadIdx.x % 32;
     const int64_t from_row = rows ? rows[row] : row;
-    if (Kind != MN_NO_PLANES && piece < of_x) {
-      if (x.word == 16)
-        round_piece<Kind, 4>(x, r, row, from_row, first);
-      else
-        round_piece<Kind, 1>(x, r, row, from_row, first);
-      continue;
-    }
-    switch (p.word) { /* the same for the whole warp */
-    case 16:
-      copy_piece<uint4>(p, row, from_row, first);
-      break;
-    case 8:
-      copy_piece<uint2>(p, row, from_row, first);
-      break;
-    case 4:
-      copy_piece<unsigned>(p, row, from_row, first);
-      break;
-    default:
-      copy_piece<unsigned short>(p, row, from_row, first);
-    }
+    if (Kind == MN_NO_PLANES || piece >= of_x)
+      copy_piece(p, row, from_row, first);
+    else if (x.word == 16)
+      round_piece<Kind, 4>(x, r, row, from_row, first);
+    else
+      round_piece<Kind, 1>(x, r, row, from_row, first);
   }
 }
 

@@ -31,7 +31,7 @@ mn_status MN_CPU(mn_epilogue)(struct mn_device *device, void *d, int64_t rows, i
     MN_CPU(mn_block)(device, d, epilogue);
     return MN_OK;
   }
-  if (mn_is_sum(epilogue->kind)) {
+  if (epilogue->kind == MN_ADD) {
     if (*device->nonfinite) return MN_OK;
 #pragma omp parallel for simd schedule(static) if (count > MN_PARALLEL_FROM)
     for (int64_t i = 0; i < count; i++) ((real *)epilogue->into)[i] += ((const real *)d)[i];
@@ -80,7 +80,7 @@ mn_status MN_CPU(mn_gemm)(struct mn_device *device, enum mn_form form, const str
   const real *pa = planes ? a->planes[0] : a->real, *pb = planes ? b->planes[0] : b->real;
   const real alpha = planes && device->scaled ? 1 / ((real)a->scale->factor * (real)b->scale->factor) : 1;
 
-  if (mn_is_sum(epilogue->kind)) {
+  if (epilogue->kind == MN_ADD) {
     if (*device->nonfinite) return MN_OK;
     product(form, epilogue->into, alpha, pa, pb, rows, cols, depth, 1);
     return MN_OK;

@@ -223,7 +223,7 @@ mn_status mn_cuda_epilogue<Real>::run(struct mn_device *device, void *matrix, in
   const int64_t count = rows * cols;
   check_epilogue(rows, cols, epilogue);
   if (mn_is_block(epilogue->kind)) return mn_cuda_block<Real>::run(device, d, epilogue);
-  if (mn_is_sum(epilogue->kind)) return mn_cuda_accumulate<Real>::run(device, epilogue, d, 0, count);
+  if (epilogue->kind == MN_ADD) return mn_cuda_accumulate<Real>::run(device, epilogue, d, 0, count);
   switch (epilogue->kind) {
   case MN_STORE:
     return into == d ? MN_OK : mn_copy_cuda(device, into, d, (size_t)count * sizeof(Real));
@@ -316,7 +316,7 @@ mn_status mn_cuda_gemm<Real>::run(struct mn_device *device, enum mn_form form, c
   if (arrival && arrival->own) MN_TRY(mn_peer_complete(device, gathered));
   p.precision = device->precision == MN_FP16X3 ? MN_FP32 : device->precision;
   MN_REQUIRE(p.a[0] && p.b[0] && p.precision <= MN_FP16);
-  if (mn_is_sum(epilogue->kind) || epilogue->narrow || (epilogue->kind == MN_UPDATE && !epilogue->into))
+  if (epilogue->kind == MN_ADD || epilogue->narrow || (epilogue->kind == MN_UPDATE && !epilogue->into))
     return multiply_in_slices<Real>(device, &p, epilogue);
   MN_REQUIRE(epilogue->into);
   p.d = epilogue->into;

@@ -10,9 +10,8 @@ template <typename Real> static __device__ Real uniform_of(unsigned word, Real b
   return bound * t;
 }
 
-/* A thread writes the four words of one quad, out[4·quad − first …): in one store if W is 4 and all four
- * are inside, else element by element. */
-template <typename Real, int W>
+/* A thread writes the words of one quad that are inside, out[4·quad − first …). */
+template <typename Real>
 static __global__ void __launch_bounds__(MN_CUDA_THREADS)
     uniform_kernel(Real *out, int64_t count, uint64_t seed, uint32_t sequence, uint64_t first, Real bound) {
   uint64_t quad = first / 4 + (uint64_t)blockIdx.x * MN_CUDA_THREADS + threadIdx.x;
@@ -21,10 +20,6 @@ static __global__ void __launch_bounds__(MN_CUDA_THREADS)
   Real values[4] = {uniform_of(words.x, bound), uniform_of(words.y, bound), uniform_of(words.z, bound),
                     uniform_of(words.w, bound)};
   int64_t at = (int64_t)(quad * 4 - first); /* down to −3 in the first quad */
-  if (W == 4 && at >= 0 && at + 4 <= count) {
-    mn_store<4>(out + at, values);
-    return;
-  }
 #pragma unroll
   for (int i = 0; i < 4; i++)
     if (at + i >= 0 && at + i < count) out[at + i] = values[i];
@@ -33,11 +28,8 @@ static __global__ void __launch_bounds__(MN_CUDA_THREADS)
 template <typename Real>
 mn_status mn_cuda_uniform<Real>::run(struct mn_device *device, void *out, int64_t count, uint64_t seed,
                                      uint32_t sequence, uint64_t first, double bound) {
-  Real *to = static_cast<Real *>(out);
   const int64_t quads = (int64_t)((first + (uint64_t)count + 3) / 4 - first / 4);
-  const bool wide = first % 4 == 0 && mn_aligned(4 * sizeof(Real), to);
-  return mn_cuda_launch("uniform", device, quads, MN_CUDA_THREADS,
-                        wide ? uniform_kernel<Real, 4> : uniform_kernel<Real, 1>, to, count, seed, sequence,
-                        first, (Real)bound);
+  return mn_cuda_launch("uniform", device, quads, MN_CUDA_THREADS, uniform_kernel<Real>,
+                        static_cast<Real *>(out), count, seed, sequence, first, (Real)bound);
 }
 MN_CUDA_INSTANTIATE(uniform);

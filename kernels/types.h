@@ -247,10 +247,6 @@ enum mn_epilogue_kind {
 static inline int mn_is_block(enum mn_epilogue_kind kind) {
   return kind == MN_BLOCK || kind == MN_BLOCK_LOSS || kind == MN_BLOCK_BACKWARD;
 }
-/* Whether d is added to `into`. While the nonfinite flag is set, `into` stays as it is. */
-MN_EVERYWHERE static inline int mn_is_sum(enum mn_epilogue_kind kind) {
-  return kind == MN_ADD;
-}
 
 struct mn_epilogue {
   enum mn_epilogue_kind kind;

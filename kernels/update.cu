@@ -30,25 +30,19 @@ static __global__ void __launch_bounds__(MN_CUDA_THREADS)
   if (cleared) mn_store_some<W>(cleared + at, zeros, n);
 }
 
-template <class Rule, typename Real>
-static mn_status update_by(struct mn_device *device, const struct mn_update *update, Real *d, int64_t offset,
-                           int64_t count) {
-  const mn_weight<Real> w = mn_weight_of<Real>(device, update->w, offset);
-  const mn_moments<Rule, Real> moments = mn_moments_of<Rule, Real>(update, offset);
-  constexpr int W = mn_width<Real>;
-  bool wide = mn_aligned(16, w.real, d) && mn_aligned(2 * W, w.planes.high, w.planes.low, w.low);
-  for (int k = 0; k < Rule::MOMENTS; k++) wide = wide && mn_aligned(16, moments.of[k]);
-  return mn_cuda_launch("update", device, count, MN_CUDA_THREADS * (wide ? W : 1),
-                        wide ? update_kernel<Rule, Real, W> : update_kernel<Rule, Real, 1>, w, moments, d,
-                        update->clears ? d : NULL, count, Rule::of(device, update->rule));
-}
-
 template <typename Real>
 mn_status mn_cuda_update<Real>::run(struct mn_device *device, const struct mn_update *update, Real *d,
                                     int64_t offset, int64_t count) {
-  MN_REQUIRE(d);
+  constexpr int W = mn_width<Real>;
+  const mn_weight<Real> w = mn_weight_of<Real>(device, update->w, offset);
   return mn_by_rule<Real>(update->rule->kind, [&](auto rule) {
-    return update_by<decltype(rule)>(device, update, d, offset, count);
+    typedef decltype(rule) Rule;
+    const mn_moments<Rule, Real> moments = mn_moments_of<Rule, Real>(update, offset);
+    bool wide = mn_aligned(16, w.real, d) && mn_aligned(2 * W, w.planes.high, w.planes.low, w.low);
+    for (Real *moment : moments.of) wide = wide && mn_aligned(16, moment);
+    return mn_cuda_launch("update", device, count, MN_CUDA_THREADS * (wide ? W : 1),
+                          wide ? update_kernel<Rule, Real, W> : update_kernel<Rule, Real, 1>, w, moments, d,
+                          update->clears ? d : NULL, count, Rule::of(device, update->rule));
   });
 }
 MN_CUDA_INSTANTIATE(update);

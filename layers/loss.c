@@ -37,7 +37,7 @@ static mn_status backward(struct mn_tape *tape, struct mn_node *node) {
   const struct mn_operand *y = &node->inputs[Y]->value;
   const struct mn_epilogue *sink = node->sinks[Y];
   if (!sink) return MN_OK;
-  MN_REQUIRE(!mn_is_sum(sink->kind));
+  MN_REQUIRE(sink->kind != MN_ADD);
   const double scale = saved->scale / mn_tape_replicas(tape);
   if (saved->labels)
     MN_TRY(k->cross_entropy_gradient(device, sink->into, y->real, *saved->labels, y->rows, y->cols, scale));

@@ -245,7 +245,7 @@ mutant "sgd: ties of copies to even" $u 'mn_to_plane_of(device, update->w, (floa
 mutant "sgd: plane without its factor" $u 'update->w->scale ? update->w->scale->factor : 1;' '1;'
 mutant "sgd: sums of gradients stay" $u 'if (update->clears) memset(gradient' 'if (0) memset(gradient'
 mutant "sgd: every gradient cleared" $u 'if (update->clears) memset(gradient' 'if (gradient) memset(gradient'
-mutant "sgd: sums are not said to be such" engine/tensor.c 'clears = mn_is_sum(how)' 'clears = 0'
+mutant "sgd: sums are not said to be such" engine/tensor.c 'clears = how == MN_ADD' 'clears = 0'
 mutant "sgd: updates in spite of the flag" $u 'if (*device->nonfinite) return;' ''
 mutant "adamw: decay in the gradient" $u 'return a->shrink * w -' 'return w -'
 mutant "adamw: mean of gradients dropped" $u 'a->beta1 * *m + a->rest1 * gradient' 'gradient'

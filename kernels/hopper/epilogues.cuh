@@ -84,12 +84,6 @@ static mn_status store(struct mn_device *device, const struct mn_hopper_product 
 }
 
 template <enum mn_plane_kind Kind>
-mn_status mn_hopper<Kind>::store(struct mn_device *device, const struct mn_hopper_product *p,
-                                 const struct mn_epilogue *epilogue) {
-  return ::store<false, Kind>(device, p, epilogue);
-}
-
-template <enum mn_plane_kind Kind>
 mn_hopper_launcher *mn_hopper<Kind>::plan(const struct mn_device *device, const struct mn_hopper_product *p,
                                           const struct mn_epilogue *epilogue) {
   if (mn_is_block(epilogue->kind)) return plan_block<Kind>(device, p, epilogue);
@@ -99,9 +93,9 @@ mn_hopper_launcher *mn_hopper<Kind>::plan(const struct mn_device *device, const 
     return NULL;
   switch (epilogue->kind) {
   case MN_STORE:
-    return store;
+    return store<false, Kind>;
   case MN_ADD:
-    return ::store<true, Kind>;
+    return store<true, Kind>;
   case MN_REDUCE_SCATTER:
     return mn_hopper_reduce_scatter;
   case MN_REDUCE_SCATTER_ROWS:

@@ -6,20 +6,10 @@
 #include "kernels/hopper/product.cuh"
 
 /* By kind of planes. */
-static const struct {
-  mn_hopper_launcher *(*plan)(const struct mn_device *device, const struct mn_hopper_product *p,
-                              const struct mn_epilogue *epilogue);
-  mn_hopper_launcher *store;
-} kinds[] = {{},
-             {mn_hopper<MN_PLANES_BF16>::plan, mn_hopper<MN_PLANES_BF16>::store},
-             {mn_hopper<MN_PLANES_FP16>::plan, mn_hopper<MN_PLANES_FP16>::store},
-             {mn_hopper<MN_PLANES_FP16X2>::plan, mn_hopper<MN_PLANES_FP16X2>::store}};
+static decltype(mn_hopper_plan) *const plans[] = {NULL, mn_hopper<MN_PLANES_BF16>::plan,
+                                                  mn_hopper<MN_PLANES_FP16>::plan,
+                                                  mn_hopper<MN_PLANES_FP16X2>::plan};
 static_assert(MN_PLANES_BF16 == 1 && MN_PLANES_FP16 == 2 && MN_PLANES_FP16X2 == 3);
-
-mn_status mn_hopper_store(struct mn_device *device, const struct mn_hopper_product *p,
-                          const struct mn_epilogue *epilogue) {
-  return kinds[p->planes].store(device, p, epilogue);
-}
 
 /* Sizes in multiples of 8 give rows of multiples of 16 bytes in a plane, which the TMA requires, and whole
  * vectors in the epilogue. */
@@ -32,7 +22,7 @@ mn_hopper_launcher *mn_hopper_plan(const struct mn_device *device, const struct 
   if (!mn_aligned(16, p->a[0], p->a[1], p->b[0], p->b[1])) return NULL;
   if (p->rows > INT32_MAX / 2 || p->cols > INT32_MAX / 2 || p->depth > INT32_MAX / 2) return NULL;
   if ((p->rows + 63) / 64 * ((p->cols + 63) / 64) > INT32_MAX / 4) return NULL; /* the smallest tiles */
-  return kinds[p->planes].plan(device, p, epilogue);
+  return plans[p->planes](device, p, epilogue);
 }
 
 /* With a driver that lacks the function, products take the library path. */

@@ -80,7 +80,7 @@ static __device__ __forceinline__ mn_coord mn_warp_coord(const mn_tile_schedule 
   const int panel = item / (schedule.panel * schedule.across);
   const int within = item - panel * schedule.panel * schedule.across;
   const int height = max(min(schedule.panel, schedule.down - panel * schedule.panel), 1);
-  const int row = (panel * schedule.panel + within % height) * Tile::CLUSTER + mn_cluster_rank();
+  const int row = (panel * schedule.panel + within % height) * Tile::CLUSTER + __clusterRelativeBlockRank();
   return {(int64_t)row * Tile::ROWS + warp * 16, (int64_t)(within / height) * Tile::COLS};
 }
 
@@ -123,7 +123,7 @@ static __device__ __forceinline__ void mn_stage_load(const CUtensorMap *a, const
                                                      uint32_t full, int row, int col, int depth_a,
                                                      int depth_b) {
   constexpr int SUBTILES_A = Tile::ROWS / 64, SUBTILES_B = Tile::COLS / Tile::CLUSTER / 64;
-  const int rank = mn_cluster_rank();
+  const int rank = __clusterRelativeBlockRank();
   const uint64_t keep = mn_l2_evict_last(); /* the epilogue's traffic must not evict the operands */
 #pragma unroll
   for (int p = 0; p < Tile::PLANES; p++) {
@@ -204,7 +204,7 @@ mn_producer(const mn_operands<Epilogue::tile::PLANES> &operands, const mn_tile_s
       max(schedule.k_blocks - MN_PREFETCH_DISTANCE, min(schedule.k_blocks, (int)Tile::STAGES) - 1);
   for (int item = mn_cluster(); item < schedule.down * schedule.across; item += mn_clusters()) {
     const mn_coord tile = mn_warp_coord<Tile>(schedule, item, 0);
-    int col = (int)tile.col + mn_cluster_rank() * (Tile::COLS / Tile::CLUSTER);
+    int col = (int)tile.col + __clusterRelativeBlockRank() * (Tile::COLS / Tile::CLUSTER);
     const CUtensorMap *b = operands.b;
     if (Apart && col >= operands.first && col < operands.first + operands.each)
       b = &operands.own, col -= operands.first;
@@ -224,7 +224,8 @@ mn_producer(const mn_operands<Epilogue::tile::PLANES> &operands, const mn_tile_s
       if (k == prefetch) Epilogue::prefetch(arguments, tile.row, tile.col, lane);
     }
   }
-  mn_dependents_launch(); /* not earlier: their CTAs would take the multiprocessors that are reserved */
+  /* Not earlier: their CTAs would take the multiprocessors that are reserved. */
+  cudaTriggerProgrammaticLaunchCompletion();
 }
 
 /* The accumulators are in wgmma's fragment layout: of each 8 columns a thread has two neighbours in one row
@@ -468,15 +469,6 @@ template <class Tile> static __device__ __forceinline__ void mn_barriers_init(co
   mn_barrier_init_fence();
 }
 
-/* Synchronises all threads of the cluster. */
-template <class Tile> static __device__ __forceinline__ void mn_tile_sync() {
-  __syncwarp();
-  if constexpr (Tile::CLUSTER > 1)
-    mn_cluster_sync();
-  else
-    __syncthreads();
-}
-
 template <enum mn_form Form, class Epilogue, bool Apart = false>
 static __global__ void __cluster_dims__(Epilogue::tile::CLUSTER, 1, 1)
     __launch_bounds__(mn_tile_threads<typename Epilogue::tile>, 1)
@@ -501,8 +493,8 @@ static __global__ void __cluster_dims__(Epilogue::tile::CLUSTER, 1, 1)
     }
     mn_barriers_init<tile>(shared);
   }
-  mn_tile_sync<tile>();
-  mn_dependency_wait();
+  mn_cluster_sync();
+  cudaGridDependencySynchronize();
   if (warp < CONSUMERS) {
     mn_registers_up<tile::CONSUMER_REGS>();
     mn_consumer<Form, Epilogue>(schedule, arguments, shared, operands.scale_a, operands.scale_b);
@@ -515,7 +507,7 @@ static __global__ void __cluster_dims__(Epilogue::tile::CLUSTER, 1, 1)
       mn_producer<Form, Epilogue, Apart>(operands, schedule, arguments, shared);
   }
   /* A CTA must not exit while the other may still arrive at its barriers. */
-  if (tile::CLUSTER > 1) mn_tile_sync<tile>();
+  if (tile::CLUSTER > 1) mn_cluster_sync();
 }
 
 /* Prefetches the part of a CTA tile that is inside the matrix into the L2 cache; a lane takes every 32nd row.

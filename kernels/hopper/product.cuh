@@ -32,19 +32,13 @@ typedef mn_status mn_hopper_launcher(struct mn_device *device, const struct mn_h
 mn_hopper_launcher *mn_hopper_plan(const struct mn_device *device, const struct mn_hopper_product *p,
                                    const struct mn_epilogue *epilogue);
 
-/* MN_STORE, whether the tiles fill the GPU or not: the caller has seen that the rows of the planes are
- * aligned as mn_hopper_plan wants them. store_and_apply stores into epilogue->into, then applies the
- * epilogue to that: mn_hopper_plan must take the MN_STORE, and the epilogue must not be a sum. The others
- * compute a rank's term of a sum over ranks, in pieces that are exchanged beside it (terms.cu). */
-mn_hopper_launcher mn_hopper_store, mn_hopper_store_and_apply, mn_hopper_reduce_scatter,
-    mn_hopper_reduce_scatter_rows;
+/* store_and_apply stores into epilogue->into, then applies the epilogue to that: mn_hopper_plan must take the
+ * MN_STORE, and the epilogue must not be a sum. The others compute a rank's term of a sum over ranks, in
+ * pieces that are exchanged beside it (terms.cu). */
+mn_hopper_launcher mn_hopper_store_and_apply, mn_hopper_reduce_scatter, mn_hopper_reduce_scatter_rows;
 
-/* plan and store for one kind of planes. The file that includes epilogues.cuh instantiates it. */
-template <enum mn_plane_kind Kind> struct mn_hopper {
-  static mn_hopper_launcher *plan(const struct mn_device *device, const struct mn_hopper_product *p,
-                                  const struct mn_epilogue *epilogue);
-  static mn_hopper_launcher store;
-};
+/* The plan for one kind of planes. The file that includes epilogues.cuh instantiates it. */
+template <enum mn_plane_kind Kind> struct mn_hopper { static decltype(mn_hopper_plan) plan; };
 
 enum { MN_K_BLOCK = 64 }; /* depth of a stage: 128 bytes, the width of the swizzle */
 

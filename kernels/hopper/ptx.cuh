@@ -49,27 +49,19 @@ __device__ __forceinline__ void mn_barrier_wait(uint32_t barrier, uint32_t parit
                : "memory");
 }
 
-__device__ __forceinline__ uint32_t mn_cluster_rank() {
-  uint32_t rank;
-  asm("mov.u32 %0, %%cluster_ctarank;" : "=r"(rank));
-  return rank;
-}
-
 /* This cluster's index in the grid, and the number of clusters. */
 __device__ __forceinline__ int mn_cluster() {
-  uint32_t cluster;
-  asm("mov.u32 %0, %%clusterid.x;" : "=r"(cluster));
-  return (int)cluster;
+  return (int)__clusterIdx().x;
 }
 __device__ __forceinline__ int mn_clusters() {
-  uint32_t clusters;
-  asm("mov.u32 %0, %%nclusterid.x;" : "=r"(clusters));
-  return (int)clusters;
+  return (int)__clusterGridDimInClusters().x;
 }
 
 /* Synchronises all threads of the cluster. */
 __device__ __forceinline__ void mn_cluster_sync() {
-  asm volatile("barrier.cluster.arrive.aligned;\nbarrier.cluster.wait.aligned;" ::: "memory");
+  __syncwarp();
+  __cluster_barrier_arrive();
+  __cluster_barrier_wait();
 }
 
 /* What this thread has seen in global memory, the TMA sees that it starts. */

@@ -22,21 +22,23 @@ static int shares_at_once(const struct mn_device *device, const struct mn_hopper
   return at_once;
 }
 
-/* Columns of the product, `cols` from `first` on, stored at their place in the whole result. */
+/* Columns of the product, `cols` from `first` on, stored at their place in the whole result, by the whole's
+ * launcher: their tiles alone may not fill the GPU. */
 static mn_status multiply_columns(struct mn_device *device, const struct mn_hopper_product *p, void *into,
                                   int64_t first, int64_t cols) {
   struct mn_hopper_product some = *p;
   const struct mn_epilogue store = {MN_STORE, static_cast<float *>(into) + first};
   some.cols = cols, some.pitch = p->cols;
   for (int i = 0; i < 2 && p->b[i]; i++) some.b[i] = static_cast<const uint16_t *>(p->b[i]) + first;
-  return mn_hopper_store(device, &some, &store);
+  return mn_hopper_plan(device, p, &store)(device, &some, &store);
 }
 
 mn_status mn_hopper_store_and_apply(struct mn_device *device, const struct mn_hopper_product *p,
                                     const struct mn_epilogue *epilogue) {
   const struct mn_epilogue store = {MN_STORE, epilogue->into};
-  MN_REQUIRE(epilogue->into && !mn_is_sum(epilogue->kind) && mn_hopper_plan(device, p, &store));
-  MN_TRY(mn_hopper_store(device, p, &store));
+  mn_hopper_launcher *const launch = mn_hopper_plan(device, p, &store);
+  MN_REQUIRE(epilogue->into && epilogue->kind != MN_ADD && launch);
+  MN_TRY(launch(device, p, &store));
   return mn_cuda_epilogue<float>::run(device, epilogue->into, p->rows, p->cols, epilogue);
 }
 
