@@ -12,6 +12,15 @@
 
 struct mn_matmul; /* gemm.cu's */
 
+/* The ranks' agreement on the nonfinite flag, in the device's memory. It is reached on MN_BRANCH_SUMS, on as
+ * many multiprocessors as the next product leaves free for it. That product's epilogue waits for it, and the
+ * last warp to know it makes it ready for the next; or the branch is joined. */
+struct mn_agreement {
+  unsigned reached; /* not 0: the flag is what the ranks agree on */
+  unsigned known;   /* to so many warps */
+};
+constexpr int MN_AGREEMENT_MULTIPROCESSORS = 2;
+
 /* cuBLASLt's functions, once a GPU was opened (device.cu): mn_cublaslt().Matmul is cublasLtMatmul. */
 struct mn_cublaslt {
 #define MN_CUBLASLT_MEMBER(name) decltype(&cublasLt##name) name;
@@ -49,6 +58,7 @@ struct mn_cuda {
   unsigned matmul_count;     /* and how many were ever made */
   void *encode;              /* cuTensorMapEncodeTiled, if the Hopper GEMM can run; else NULL */
   bool dependents;           /* has programmatic dependent launch */
+  struct mn_agreement *agreement; /* not NULL: the next product waits for it, or joins its branch */
 };
 
 /* Fixed, so that cuBLASLt chooses the same algorithms, and gives the same bytes, on all GPUs of one model. */
@@ -131,6 +141,15 @@ __device__ __forceinline__ bool mn_peer_has_arrived(const unsigned *flag) {
   unsigned value;
   asm volatile("ld.acquire.sys.global.u32 %0, [%1];" : "=r"(value) : "l"(flag) : "memory");
   return value != 0;
+}
+
+/* The flag that the ranks agree on. Each of the product's `warps` calls it once. */
+__device__ __forceinline__ int mn_agreed_flag(mn_agreement *agreement, const int *nonfinite, unsigned warps) {
+  while (!mn_peer_has_arrived(&agreement->reached)) continue;
+  const int flag = *nonfinite;
+  __syncwarp();
+  if (threadIdx.x % 32 == 0 && atomicInc(&agreement->known, warps - 1) == warps - 1) agreement->reached = 0;
+  return flag;
 }
 
 /* Whether every one of the pointers (NULL included) is a multiple of `bytes`. */

@@ -305,13 +305,13 @@ mn_status mn_cuda_gemm<Real>::run(struct mn_device *device, enum mn_form form, c
   MN_REQUIRE(!planes || (!a->stale && !b->stale));
   p.scale_a = a->scale, p.scale_b = b->scale, p.arrival = arrival;
   p.a[0] = planes ? a->planes[0] : a->real, p.b[0] = planes ? b->planes[0] : b->real;
-  if (planes) {
-    p.planes = mn_planes_of(device, a).kind, p.a[1] = a->planes[1], p.b[1] = b->planes[1];
-    mn_hopper_launcher *const launch = mn_hopper_plan(device, &p, epilogue);
-    if (launch || a->planes[1]) {
-      MN_TRY((launch ? launch : mn_hopper_store_and_apply)(device, &p, epilogue));
-      return arrival && arrival->pending ? mn_peer_arrived(device, arrival) : MN_OK;
-    }
+  if (planes) p.planes = mn_planes_of(device, a).kind, p.a[1] = a->planes[1], p.b[1] = b->planes[1];
+  mn_hopper_launcher *const launch = planes ? mn_hopper_plan(device, &p, epilogue) : NULL;
+  if (device->cuda->agreement && !(launch && epilogue->kind == MN_UPDATE))
+    MN_TRY(mn_branch_join_cuda(device, MN_BRANCH_SUMS));
+  if (launch || p.a[1]) {
+    MN_TRY((launch ? launch : mn_hopper_store_and_apply)(device, &p, epilogue));
+    return arrival && arrival->pending ? mn_peer_arrived(device, arrival) : MN_OK;
   }
   if (arrival && arrival->own) MN_TRY(mn_peer_complete(device, gathered));
   p.precision = device->precision == MN_FP16X3 ? MN_FP32 : device->precision;

@@ -28,6 +28,9 @@ mn_status mn_branch_join_cuda(struct mn_device *device, enum mn_branch which) {
   struct mn_cuda *cuda = device->cuda;
   MN_CUDA_TRY(cudaEventRecord(cuda->joined, cuda->branches[which]));
   MN_CUDA_TRY(cudaStreamWaitEvent(cuda->stream, cuda->joined, 0));
+  if (which != MN_BRANCH_SUMS || !cuda->agreement) return MN_OK;
+  MN_CUDA_TRY(cudaMemsetAsync(cuda->agreement, 0, sizeof *cuda->agreement, cuda->stream));
+  cuda->agreement = NULL;
   return MN_OK;
 }
 

@@ -111,6 +111,7 @@ template <int Planes> struct mn_operands {
    * columns are there). */
   int first, each;
   bool apart;
+  bool alone; /* no other kernel may start before this one ends */
   CUtensorMap own;
   const unsigned *arrived;
 };
@@ -225,7 +226,7 @@ mn_producer(const mn_operands<Epilogue::tile::PLANES> &operands, const mn_tile_s
     }
   }
   /* Not earlier: their CTAs would take the multiprocessors that are reserved. */
-  cudaTriggerProgrammaticLaunchCompletion();
+  if (!operands.alone) cudaTriggerProgrammaticLaunchCompletion();
 }
 
 /* The accumulators are in wgmma's fragment layout: of each 8 columns a thread has two neighbours in one row
@@ -542,6 +543,10 @@ static mn_status mn_hopper_launch(struct mn_device *device, const struct mn_hopp
   const mn_tile_schedule schedule = {down, (int)mn_tiles_across<tile>(p),
                                      (int)((p->depth + MN_K_BLOCK - 1) / MN_K_BLOCK), std::min(panel, down)};
   int reserved_sms = device->reserved_sms;
+  if (device->cuda->agreement) { /* whose CTAs must find a multiprocessor while this kernel waits for them */
+    reserved_sms += MN_AGREEMENT_MULTIPROCESSORS;
+    operands.alone = true;
+  }
   if (const struct mn_arrival *a = p->arrival) {
     const int64_t all = Form == MN_NT ? p->depth : p->cols, each = all / a->shards;
     operands.first = (int)(a->shard * each), operands.each = (int)each;

@@ -10,6 +10,7 @@ template <class Rule> struct update_arguments {
   mn_moments<Rule, float> moments;
   int64_t rows, cols;
   Rule rule;
+  mn_agreement *agreement; /* NULL: the nonfinite flag is known */
 };
 
 /* Four neighbouring weights as they stand in memory, so that loads in flight take no more registers than the
@@ -74,13 +75,14 @@ template <class Rule, int Moments, bool Split, class Tile> struct update_epilogu
   typedef mn_staging_lane<WIDE> part;
   typedef weight_vector<tile::KIND, Split> vector;
   /* With two moments the registers do not hold a whole buffer. */
+  enum { WARPS = tile::EPILOGUE_WARPS > 0 ? (int)tile::EPILOGUE_WARPS : mn_consumer_warps<tile> };
   enum { AHEAD = Moments == 2 ? part::VECTORS / 2 : (int)part::VECTORS };
   struct state {
     vector w[AHEAD];
     float moments[AHEAD][Rule::MOMENTS][4];
     typename Rule::loaded rule;
     float factor;
-    bool stop; /* a value was not finite, so the update stops */
+    int stop; /* not 0: a value was not finite, so the update stops; −1: not known yet */
   };
 
   static __device__ __forceinline__ void prefetch(const arguments &a, int64_t row, int64_t col, int lane) {
@@ -111,7 +113,7 @@ template <class Rule, int Moments, bool Split, class Tile> struct update_epilogu
     for (int i = 0; i < AHEAD; i++) load(a, s, i, first);
     s.rule = typename Rule::loaded(a.rule);
     s.factor = mn_planes_factor(a.w.planes);
-    s.stop = *a.rule.nonfinite;
+    s.stop = a.agreement ? -1 : *a.rule.nonfinite;
   }
 
   static __device__ __forceinline__ void update_vector(const arguments &a, state &s, int i, int64_t to,
@@ -143,6 +145,7 @@ template <class Rule, int Moments, bool Split, class Tile> struct update_epilogu
 
   static __device__ __forceinline__ void finish(const arguments &a, state &s, const mn_result<tile> &result,
                                                 const mn_coord &at, const mn_coord &next, float *staging) {
+    if (s.stop < 0) s.stop = mn_agreed_flag(a.agreement, a.rule.nonfinite, WARPS * gridDim.x);
     if constexpr (tile::EPILOGUE_WARPS > 0) { /* the slice is one staging buffer */
       update_buffer(a, s, at, next, staging);
     } else {
@@ -182,10 +185,13 @@ template <class Rule, int Moments, bool Split, class Tile>
 static mn_status launch_update(struct mn_device *device, const struct mn_hopper_product *p,
                                const struct mn_epilogue *epilogue) {
   const struct mn_update *u = epilogue->update;
-  const update_arguments<Rule> a = {mn_weight_of<float>(device, u->w), mn_moments_of<Rule, float>(u, 0),
-                                    p->rows, p->cols, Rule::of(device, u->rule)};
-  return mn_hopper_launch<MN_TN, update_epilogue<Rule, Moments, Split, Tile>>(device, p, a,
-                                                                              panel_of<Tile>(p));
+  const update_arguments<Rule> a = {
+      mn_weight_of<float>(device, u->w), mn_moments_of<Rule, float>(u, 0), p->rows, p->cols,
+      Rule::of(device, u->rule),         device->cuda->agreement};
+  const auto launch = mn_hopper_launch<MN_TN, update_epilogue<Rule, Moments, Split, Tile>>;
+  MN_TRY(launch(device, p, a, panel_of<Tile>(p)));
+  device->cuda->agreement = NULL; /* the products after this one come after it too */
+  return MN_OK;
 }
 
 template <class Rule, int Moments, bool Split, enum mn_plane_kind Kind>

@@ -12,6 +12,7 @@
 
 constexpr int PEERS = MN_PEERS, CTAS = 128, THREADS = 256, UNROLL = 4;
 /* Beside a product: CTAs that have a multiprocessor each, which it leaves free. */
+constexpr int AGREEMENT_CTAS = MN_AGREEMENT_MULTIPROCESSORS;
 constexpr int BESIDE_CTAS = MN_EXCHANGE_MULTIPROCESSORS, BESIDE_THREADS = 1024;
 
 /* In every GPU's memory, written by all of the team's GPUs. */
@@ -19,7 +20,8 @@ struct arrivals {
   unsigned of[CTAS][PEERS]; /* how many times each rank's CTA of this number has arrived, */
   unsigned own[CTAS];       /* and this GPU's; never reset, so that a captured kernel can count on */
   int raised[PEERS];        /* the ranks' nonfinite flags */
-  unsigned one;             /* 1 */
+  mn_agreement agreement;
+  unsigned one; /* 1 */
 };
 
 struct mn_peer_memory {
@@ -77,13 +79,19 @@ template <typename Work> static __device__ __forceinline__ void for_own_words(un
     work(i);
 }
 
-/* whole: from this rank's piece of it on. flag is NULL if the ranks do not agree on it. */
-static __global__ void __launch_bounds__(THREADS)
+/* whole: from this rank's piece of it on. flag is NULL if the ranks do not agree on it. They do before the
+ * pieces are on their way; `reached` may be NULL. */
+static __global__ void __launch_bounds__(BESIDE_THREADS)
     allgather_kernel(const __grid_constant__ barrier b, const __grid_constant__ of_team<uint4> whole,
-                     const uint4 *piece, const words w, int rank, int size, int *flag) {
+                     const uint4 *piece, const words w, int rank, int size, int *flag, unsigned *reached) {
   const unsigned arrived = b.at[rank]->own[blockIdx.x];
   const bool agrees = flag && blockIdx.x == 0;
+  if (agrees && threadIdx.x < size) b.at[threadIdx.x]->raised[rank] = *flag;
   arrive(b, rank, size, arrived + 1); /* the others have read the whole's former content */
+  if (agrees && threadIdx.x == 0) {
+    for (int q = 0; q < size; q++) *flag = max(*flag, __ldcg(&b.at[rank]->raised[q]));
+    if (reached) asm volatile("st.release.gpu.global.u32 [%0], 1;" ::"l"(reached) : "memory");
+  }
   for_own_words(w.count, [&](unsigned first) {
     uint4 values[UNROLL];
 #pragma unroll
@@ -96,14 +104,8 @@ static __global__ void __launch_bounds__(THREADS)
         if (first + u * blockDim.x < w.count) to[w.of_whole(first + u * blockDim.x)] = values[u];
     }
   });
-  if (agrees && threadIdx.x < size) b.at[threadIdx.x]->raised[rank] = *flag;
   arrive(b, rank, size, arrived + 2);
-  if (threadIdx.x > 0) return;
-  b.at[rank]->own[blockIdx.x] = arrived + 2;
-  for (int q = 0; agrees && q < size; q++) {
-    const int raised = __ldcg(&b.at[rank]->raised[q]);
-    if (raised > *flag) *flag = raised;
-  }
+  if (threadIdx.x == 0) b.at[rank]->own[blockIdx.x] = arrived + 2;
 }
 
 /* piece = the sum of all GPUs' whole, from this rank's piece of it on, in the order of ranks. A thread loads
@@ -198,22 +200,35 @@ static barrier barrier_of(const mn_team *team, arrivals *at) {
 }
 
 static mn_status allgather(struct mn_device *device, const mn_team *team, arrivals *at, void *whole,
-                           const void *piece, const words &w, bool agrees) {
-  allgather_kernel<<<ctas_of(w, THREADS, CTAS), THREADS, 0, device->cuda->stream>>>(
+                           const void *piece, const words &w, int *flag = nullptr,
+                           unsigned *reached = nullptr) {
+  const int threads = reached ? BESIDE_THREADS : THREADS;
+  allgather_kernel<<<ctas_of(w, threads, reached ? AGREEMENT_CTAS : CTAS), threads, 0,
+                     device->cuda->stream>>>(
       barrier_of(team, at),
       team_at(find(team, whole), team, static_cast<uint4 *>(whole) + team->rank * w.share),
-      static_cast<const uint4 *>(piece), w, team->rank, team->size, agrees ? device->nonfinite : nullptr);
+      static_cast<const uint4 *>(piece), w, team->rank, team->size, flag, reached);
   return mn_cuda_launched("allgather");
 }
 
 mn_status mn_peer_allgather(struct mn_device *device, const struct mn_team *team, void *whole,
-                            const void *piece, int64_t rows, int64_t cols, size_t each, bool agrees) {
-  return allgather(device, team, team->peer->exchanges, whole, piece, words_of(team, rows, cols, each),
-                   agrees);
+                            const void *piece, int64_t rows, int64_t cols, size_t each) {
+  return allgather(device, team, team->peer->exchanges, whole, piece, words_of(team, rows, cols, each));
 }
 
-mn_status mn_peer_agree(struct mn_device *device, const struct mn_team *team) {
-  return allgather(device, team, team->peer->agreements, team->peer->exchanges, nullptr, {0, 1, 0, 1}, true);
+mn_status mn_peer_agree(struct mn_device *device, const struct mn_team *team, void *whole, const void *piece,
+                        int64_t rows, int64_t cols, bool beside) {
+  arrivals *at = team->peer->agreements;
+  const words w = whole ? words_of(team, rows, cols, device->real) : words{0, 1, 0, 1};
+  unsigned *reached = beside ? &at->agreement.reached : nullptr;
+  const auto agree = [&] {
+    return allgather(device, team, at, whole ? whole : team->peer->exchanges, piece, w, device->nonfinite,
+                     reached);
+  };
+  if (!beside) return agree();
+  MN_TRY(mn_cuda_beside(device, MN_BRANCH_SUMS, agree));
+  device->cuda->agreement = &at->agreement;
+  return MN_OK;
 }
 
 /* whole: from this rank's piece of it on. */

@@ -31,11 +31,14 @@ bool mn_peer_shares(const struct mn_team *team, const void *memory);
 bool mn_peer_reaches(const struct mn_team *team, const void *whole, const void *piece, int64_t rows,
                      int64_t cols, size_t each);
 
-/* Then: allgather. agrees: the team agrees on the nonfinite flag too. */
+/* Then: allgather. */
 mn_status mn_peer_allgather(struct mn_device *device, const struct mn_team *team, void *whole,
-                            const void *piece, int64_t rows, int64_t cols, size_t each, bool agrees);
+                            const void *piece, int64_t rows, int64_t cols, size_t each);
 
-mn_status mn_peer_agree(struct mn_device *device, const struct mn_team *team); /* that alone */
+/* The team agrees on the nonfinite flag; allgather of reals too, unless `whole` is NULL. beside: on
+ * MN_BRANCH_SUMS, while a product runs whose epilogue waits for it (struct mn_agreement). */
+mn_status mn_peer_agree(struct mn_device *device, const struct mn_team *team, void *whole, const void *piece,
+                        int64_t rows, int64_t cols, bool beside);
 
 /* The gather of a plane that is on its way when this returns, on MN_BRANCH_SHARDS, which the tape joins, by
  * the copy engines, which need no multiprocessor. The kernel that reads it waits for the others' columns

@@ -202,9 +202,8 @@ static mn_status gather(struct mn_device *device, void *whole, const void *piece
   const struct mn_ranks *r = device->ranks;
   struct mn_ranks_plan p;
   if (mn_peer_reaches(&r->shards, whole, piece, rows, cols, each)) {
-    const bool alone = r->replicas.size == 1; /* with others the shards are not all that agree */
-    MN_TRY(mn_peer_allgather(device, &r->shards, whole, piece, rows, cols, each, agrees && alone));
-    return agrees && !alone ? agree(device, device->nonfinite) : MN_OK;
+    MN_TRY(mn_peer_allgather(device, &r->shards, whole, piece, rows, cols, each));
+    return agrees ? agree(device, device->nonfinite) : MN_OK;
   }
   MN_TRY(mn_ranks_plan(&p, device, cols, each));
   const size_t row = p.share * each, width = p.widest * each;
@@ -251,10 +250,13 @@ mn_status mn_gather_plane_cuda(struct mn_device *device, struct mn_operand *whol
 mn_status mn_agree_cuda(struct mn_device *device, void *whole, const void *piece, int64_t rows,
                         int64_t cols) {
   const struct mn_ranks *r = device->ranks;
-  if (whole) return gather(device, whole, piece, rows, cols, device->real, true);
+  const bool waits = device->plane_kind == MN_PLANES_BF16; /* the update that comes next, for the flag */
   for (const struct mn_team *team : {&r->shards, &r->replicas})
-    if (team->peer && team->size == r->all.size) return mn_peer_agree(device, team);
-  return agree(device, device->nonfinite);
+    if (team->peer && team->size == r->all.size &&
+        (!whole || mn_peer_reaches(team, whole, piece, rows, cols, device->real)))
+      return mn_peer_agree(device, team, whole, piece, rows, cols, waits && team == &r->shards);
+  return whole ? gather(device, whole, piece, rows, cols, device->real, true)
+               : agree(device, device->nonfinite);
 }
 
 /* Vectors of W: piece[rows, share] = the pieces [size, rows, widest] added up in order. With W > 1 the pieces
