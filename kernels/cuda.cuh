@@ -12,9 +12,10 @@
 
 struct mn_matmul; /* gemm.cu's */
 
-/* The ranks' agreement on the nonfinite flag, in the device's memory. It is reached on MN_BRANCH_SUMS, on as
- * many multiprocessors as the next product leaves free for it. That product's epilogue waits for it, and the
- * last warp to know it makes it ready for the next; or the branch is joined. */
+/* The ranks' agreement on the nonfinite flag, in the device's memory. It is reached on MN_BRANCH_SUMS beside
+ * the next product, which leaves MN_AGREEMENT_MULTIPROCESSORS to it. If that is an update of the Hopper GEMM,
+ * its epilogue waits, and the last warp to know the flag resets this struct; else the branch is joined first.
+ */
 struct mn_agreement {
   unsigned reached; /* not 0: the flag is what the ranks agree on */
   unsigned known;   /* to so many warps */
