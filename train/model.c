@@ -33,10 +33,6 @@ const char *mn_model_words(char out[MN_MODEL_WORDS], const struct mn_model_confi
   return out;
 }
 
-int mn_model_constant(const struct mn_model_config *c, int block) {
-  return c->hidden[block] == c->groups;
-}
-
 /* The list of layers that a configuration means; returns how many. */
 static int list_layers(const struct mn_model_config *c, struct mn_layer layers[MN_MODEL_LAYERS]) {
   int count = 0;
@@ -109,25 +105,21 @@ double mn_model_step_flops(const struct mn_model *model) {
   return flops;
 }
 
-/* This rank's shard of every layer: neighbouring outputs; of a block, whole groups. */
-static mn_status divide(struct mn_model *model, const struct mn_ranks *ranks) {
-  for (int i = 0; i < model->depth; i++) {
-    struct mn_layer *layer = &model->layers[i];
-    layer->whole = layer->outputs;
-    const int shards = mn_ranks_shards(ranks);
-    if (shards == 1) continue;
-    if (layer->groups % shards)
-      return mn_fail(MN_USAGE,
-                     "the %ld groups of %s cannot be divided among %d ranks, each with whole groups; "
-                     "as many groups as a multiple of the ranks would do",
-                     (long)layer->groups, layer->name, shards);
-    if (layer->outputs < shards)
-      return mn_fail(MN_USAGE, "the %ld outputs of %s are fewer than the %d ranks", (long)layer->outputs,
-                     layer->name, shards);
-    if (layer->kind->check) MN_TRY(layer->kind->check(layer)); /* of the whole, whose sizes are the user's */
-    layer->groups /= shards;
-    layer->outputs = mn_share(layer->whole, ranks->shards.rank, shards, &layer->first);
-  }
+/* Makes of a layer this rank's shard: neighbouring outputs; of a block, whole groups. */
+static mn_status divide(struct mn_layer *layer, const struct mn_ranks *ranks) {
+  const int shards = mn_ranks_shards(ranks);
+  layer->whole = layer->outputs;
+  if (shards == 1) return MN_OK;
+  if (layer->groups % shards)
+    return mn_fail(MN_USAGE,
+                   "the %ld groups of %s cannot be divided among %d ranks, each with whole groups; "
+                   "as many groups as a multiple of the ranks would do",
+                   (long)layer->groups, layer->name, shards);
+  if (layer->outputs < shards)
+    return mn_fail(MN_USAGE, "the %ld outputs of %s are fewer than the %d ranks", (long)layer->outputs,
+                   layer->name, shards);
+  layer->groups /= shards;
+  layer->outputs = mn_share(layer->whole, ranks->shards.rank, shards, &layer->first);
   return MN_OK;
 }
 
@@ -140,13 +132,12 @@ int64_t mn_model_size(const struct mn_model_config *config) {
 
 static mn_status open_layer(struct mn_model *model, struct mn_layer *layer) {
   if (layer->kind->check) MN_TRY(layer->kind->check(layer));
+  MN_TRY(divide(layer, model->device->ranks));
   for (int i = 0; i < layer->kind->parameters; i++) {
     struct mn_parameter p = describe(layer, i);
-    struct mn_tensor **tensor = &model->parameters[model->count];
-    MN_TRY(mn_tensor_parameter(model->device, tensor, p.name, p.rank, p.rows, p.cols, layer->first,
-                               layer->whole));
-    layer->parameters[i] = *tensor;
-    model->count++;
+    MN_TRY(mn_tensor_parameter(model->device, &layer->parameters[i], p.name, p.rank, p.rows, p.cols,
+                               layer->first, layer->whole));
+    model->parameters[model->count++] = layer->parameters[i];
   }
   return MN_OK;
 }
@@ -163,7 +154,7 @@ mn_status mn_model_open(struct mn_model **out, struct mn_device *device,
   model->device = device;
   model->config = *config;
   model->depth = list_layers(config, model->layers);
-  mn_status status = divide(model, device->ranks);
+  mn_status status = MN_OK;
   for (int i = 0; i < model->depth && status == MN_OK; i++) status = open_layer(model, &model->layers[i]);
   if (status != MN_OK) {
     mn_model_close(model);

@@ -76,9 +76,6 @@ MN_API int64_t mn_model_outputs(const struct mn_model_config *config); /* K: wid
 enum { MN_MODEL_WORDS = 1024 };
 const char *mn_model_words(char out[MN_MODEL_WORDS], const struct mn_model_config *config);
 
-/* Whether a block has one channel a group: its output does not depend on its input then. */
-int mn_model_constant(const struct mn_model_config *config, int block);
-
 /* Describes parameter `index` (in state_dict order) of a model of these sizes, with its whole name; returns 0
  * past the last. Needs no device. */
 MN_API int mn_model_parameter(const struct mn_model_config *config, int index, struct mn_parameter *out);

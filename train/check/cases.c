@@ -9,7 +9,7 @@
 #include "data/hdf5_file.h"
 #include "kernels/text.h"
 
-/* A case on its way from a file. */
+/* A case on its way from a file. An error leaves group and dataset open: mn_hdf5_close closes them. */
 struct reader {
   struct mn_hdf5_file file;
   struct mn_hdf5_object group;
@@ -45,32 +45,23 @@ static mn_status check_array(struct reader *reader, const struct mn_hdf5_object 
                  (long)count, (long)(set->bytes / set->element));
 }
 
-static mn_status read_values(struct reader *reader, const struct mn_hdf5_object *set, double *values) {
-  struct mn_hdf5_slab slab;
-  mn_hdf5_slab_rows(&slab, set->rank, set->shape, 0, sizeof *values);
-  for (; slab.elements; mn_hdf5_slab_next(&slab)) {
-    MN_TRY(mn_hdf5_read(&reader->file, set, MN_HDF5_DOUBLE, &slab, values));
-    values += slab.elements;
-  }
-  return MN_OK;
-}
-
 static mn_status read_array(struct reader *reader, const char *name, int64_t count) {
   struct mn_case *into = reader->into;
   struct mn_hdf5_object set;
+  struct mn_hdf5_slab slab;
   MN_REQUIRE(into->count < MN_CASE_ARRAYS && count > 0);
-  mn_status status = mn_hdf5_find(&reader->file, &reader->group, name, &set);
-  if (status == MN_OK) status = check_array(reader, &set, count);
-  if (status == MN_OK) {
-    double *values = malloc((size_t)count * sizeof *values);
-    snprintf(into->arrays[into->count].name, sizeof into->arrays[0].name, "%s", name);
-    into->arrays[into->count].count = count;
-    into->arrays[into->count++].values = values;
-    status = values ? read_values(reader, &set, values)
-                    : mn_fail(MN_NO_MEMORY, "no memory for case %s", into->name);
-  }
+  MN_TRY(mn_hdf5_find(&reader->file, &reader->group, name, &set));
+  MN_TRY(check_array(reader, &set, count));
+  double *values = malloc((size_t)count * sizeof *values);
+  if (!values) return mn_fail(MN_NO_MEMORY, "no memory for case %s", into->name);
+  snprintf(into->arrays[into->count].name, sizeof into->arrays[0].name, "%s", name);
+  into->arrays[into->count].count = count;
+  into->arrays[into->count++].values = values;
+  mn_hdf5_slab_rows(&slab, set.rank, set.shape, 0, sizeof *values);
+  for (; slab.elements; values += slab.elements, mn_hdf5_slab_next(&slab))
+    MN_TRY(mn_hdf5_read(&reader->file, &set, MN_HDF5_DOUBLE, &slab, values));
   mn_hdf5_release(&set);
-  return status;
+  return MN_OK;
 }
 
 /* fc.weight, fc.bias, gn.weight and gn.bias under `prefix`. */
@@ -140,10 +131,22 @@ static mn_status read_gradients(struct reader *reader) {
   return read_parameters(reader, "grad/");
 }
 
-static mn_status read_case(struct reader *reader) {
+static mn_status read_case(struct reader *reader, int index) {
+  struct mn_hdf5_file *file = &reader->file;
   struct mn_case *c = reader->into;
   struct mn_model_config *m = &c->model;
   struct mn_hdf5_value steps;
+  hsize_t links;
+  MN_TRY(mn_hdf5_count(file, &file->root, &links));
+  if (links == 0 || links > INT_MAX)
+    return mn_fail(MN_BAD_DATA, "%s holds %llu objects, which are no cases", file->path,
+                   (unsigned long long)links);
+  c->cases = (int)links;
+  MN_TRY(mn_hdf5_member(file, &file->root, (hsize_t)index, c->name, sizeof c->name));
+  MN_TRY(mn_hdf5_find(file, &file->root, c->name, &reader->group));
+  if (reader->group.kind != MN_HDF5_GROUP)
+    return mn_fail(MN_BAD_DATA, "%s: '%s' is no group, so no case; parity wants one group a case", file->path,
+                   c->name);
   MN_TRY(read_integer(reader, "N", &c->rows));
   MN_TRY(read_integer(reader, "I", &m->inputs));
   MN_TRY(read_integer(reader, "C", &m->hidden[0]));
@@ -153,30 +156,17 @@ static mn_status read_case(struct reader *reader) {
   MN_TRY(read_number(reader, "eps", &m->eps));
   MN_TRY(read_number(reader, "negative_slope", &m->slope));
   MN_TRY(read_array(reader, "x", c->rows * c->model.inputs));
-  MN_TRY(mn_hdf5_attribute(&reader->file, &reader->group, "steps", 0, &steps));
+  MN_TRY(mn_hdf5_attribute(file, &reader->group, "steps", 0, &steps));
   return steps.kind == MN_VALUE_NONE ? read_gradients(reader) : read_training(reader);
 }
 
 mn_status mn_case_read(const char *path, int index, struct mn_case *out) {
-  struct reader reader = {.into = out, .group = {.id = -1}};
-  hsize_t links;
+  struct reader reader = {.into = out};
   *out = (struct mn_case){.model = mn_model_defaults()};
   out->model.depth = 1;
   MN_TRY(mn_hdf5_open(&reader.file, path, "parity needs a file of cases, such as tests/golden/block.h5",
                       MN_HDF5_SHARED));
-  mn_status status = mn_hdf5_count(&reader.file, &reader.file.root, &links);
-  if (status == MN_OK && (links == 0 || links > INT_MAX))
-    status =
-        mn_fail(MN_BAD_DATA, "%s holds %llu objects, which are no cases", path, (unsigned long long)links);
-  out->cases = (int)links;
-  if (status == MN_OK)
-    status = mn_hdf5_member(&reader.file, &reader.file.root, (hsize_t)index, out->name, sizeof out->name);
-  if (status == MN_OK) status = mn_hdf5_find(&reader.file, &reader.file.root, out->name, &reader.group);
-  if (status == MN_OK && reader.group.kind != MN_HDF5_GROUP)
-    status = mn_fail(MN_BAD_DATA, "%s: '%s' is no group, so no case; parity wants one group a case", path,
-                     out->name);
-  if (status == MN_OK) status = read_case(&reader);
-  mn_hdf5_release(&reader.group);
+  mn_status status = read_case(&reader, index);
   mn_hdf5_close(&reader.file);
   if (status != MN_OK) mn_case_free(out);
   return status;

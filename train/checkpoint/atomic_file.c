@@ -222,18 +222,11 @@ void mn_atomic_file_discard(struct mn_atomic_file *file) {
   file->fd = -1;
 }
 
-static int sync_descriptor(int fd) {
-  int result;
-  do result = fsync(fd);
-  while (result != 0 && errno == EINTR);
-  return result;
-}
-
 /* Makes the names in a folder durable. A file system that cannot sync it returns EINVAL, which is ignored. */
 static mn_status sync_folder(const char *folder) {
   int fd = open(folder, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
   if (fd < 0) return errno == EACCES ? MN_OK : mn_atomic_file_fail("open the folder", folder, errno);
-  int failed = sync_descriptor(fd) != 0 && errno != EINVAL && errno != ENOTSUP;
+  int failed = TEMP_FAILURE_RETRY(fsync(fd)) != 0 && errno != EINVAL && errno != ENOTSUP;
   mn_status status = failed ? mn_atomic_file_fail("sync the folder", folder, errno) : MN_OK;
   close(fd);
   return status;
@@ -297,7 +290,7 @@ static void take_back(const char *path) {
 }
 
 static mn_status publish(const struct mn_atomic_file *file, int keep) {
-  if (sync_descriptor(file->fd) != 0) return mn_atomic_file_fail("write", file->path, errno);
+  if (TEMP_FAILURE_RETRY(fsync(file->fd)) != 0) return mn_atomic_file_fail("write", file->path, errno);
   const int fresh = keep == 0 || is_free(file->path), kept = keep > 1 && !fresh;
   if (kept) MN_TRY(make_room(file->path, keep));
   if ((fresh ? rename_new : rename)(file->temporary, file->path) == 0) return sync_folder(file->folder);

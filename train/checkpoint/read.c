@@ -21,10 +21,10 @@ struct reader {
   struct mn_hdf5_file file;
   struct mn_checkpoint *checkpoint;
   struct mn_model_config *sizes; /* instead: sizes that follow from the shapes of the weights */
-  struct mn_sums *sums;
-  int brief;    /* only a checkpoint's sizes, constants and options are read */
-  int weights;  /* weights alone are read */
-  int *damaged; /* the caller's: whether the file may be a damaged checkpoint of minnow's; or NULL */
+  struct mn_sums sums;           /* partial for weights alone */
+  int brief;                     /* only a checkpoint's sizes, constants and options are read */
+  int weights;                   /* weights alone are read */
+  int damaged;                   /* the file may be a damaged checkpoint of minnow's */
 };
 
 /* The message for content that a minnow checkpoint does not have. */
@@ -62,7 +62,7 @@ static mn_status take_word(struct reader *reader, const struct mn_checkpoint_fie
                            void *to) {
   int word;
   if (mn_word_find(&word, field->name, field->words, text) != MN_OK) {
-    *reader->damaged = 0;
+    reader->damaged = 0;
     return mn_fail(MN_BAD_DATA, "%s cannot be used: %s", reader->file.path, mn_message());
   }
   memcpy(to, &word, sizeof word);
@@ -127,7 +127,7 @@ static mn_status read_small(struct reader *reader, const char *name, int optiona
   snprintf(path, sizeof path, "%s/", name);
   MN_TRY(find(reader, &reader->file.root, name, MN_HDF5_GROUP, optional, &group));
   if (group.kind == MN_HDF5_NOTHING) return MN_OK;
-  MN_TRY(mn_sums_attributes(reader->sums, &reader->file, &group, path)); /* first: see take_word */
+  MN_TRY(mn_sums_attributes(&reader->sums, &reader->file, &group, path)); /* first: see take_word */
   MN_TRY(fields ? read_fields(reader, &group, fields, reader->checkpoint)
                 : mn_hdf5_attributes(&reader->file, &group, H5_INDEX_CRT_ORDER, 0, take_text, &texts));
   mn_hdf5_release(&group);
@@ -247,7 +247,7 @@ static mn_status read_factors(struct reader *reader, const struct mn_hdf5_object
                               struct mn_checkpoint_tensor *tensor) {
   char path[MN_SUMS_PATH];
   MN_TRY(read_fields(reader, dataset, mn_checkpoint_tensor_fields, tensor));
-  return mn_checkpoint_factors(path, tensor) ? mn_sums_attributes(reader->sums, &reader->file, dataset, path)
+  return mn_checkpoint_factors(path, tensor) ? mn_sums_attributes(&reader->sums, &reader->file, dataset, path)
                                              : MN_OK;
 }
 
@@ -275,10 +275,10 @@ static mn_status check_sum(struct reader *reader, const struct mn_hdf5_object *d
   const size_t stored = dataset->element == 8 ? 8 : 4;
   const size_t bytes = (size_t)dataset->bytes / dataset->element * stored;
   void *again = NULL;
-  if (reader->sums->lines == 0) return MN_OK;
+  if (reader->sums.lines == 0) return MN_OK;
   mn_status status = stored == real ? MN_OK : read_values(reader, dataset, stored, &again);
   if (status == MN_OK)
-    status = mn_sums_values(reader->sums, &reader->file, path, dataset->name, again ? again : values, bytes);
+    status = mn_sums_values(&reader->sums, &reader->file, path, dataset->name, again ? again : values, bytes);
   free(again);
   return status;
 }
@@ -337,16 +337,6 @@ static mn_status read_sizes(struct reader *reader) {
   return good ? MN_OK : refuse(reader, "model", "has sizes that make no model");
 }
 
-static mn_status read_optimizer(struct reader *reader) {
-  const struct mn_checkpoint *c = reader->checkpoint;
-  struct mn_hdf5_object group;
-  MN_TRY(find(reader, &reader->file.root, "optimizer", MN_HDF5_GROUP, 0, &group));
-  mn_hdf5_release(&group);
-  for (int k = MN_CHECKPOINT_VALUE + 1; k < MN_CHECKPOINT_ARRAYS; k++)
-    MN_TRY(read_tensors(reader, mn_checkpoint_groups[k], c->tensors, c->tensor_count, k));
-  return MN_OK;
-}
-
 /* ---- the file ---- */
 
 /* Refuses a file that is not a checkpoint of minnow's or has a newer version; sets *damaged to 0 for both. */
@@ -354,16 +344,15 @@ static mn_status check_format(struct reader *reader) {
   struct mn_hdf5_value version;
   int ours;
   MN_TRY(mn_checkpoint_format(&reader->file, &ours));
-  if (!ours) {
-    *reader->damaged = 0;
+  reader->damaged &= ours;
+  if (!ours)
     return mn_fail(MN_BAD_DATA,
                    "%s is an HDF5 file but no minnow checkpoint (no attribute format = \"%s\"): name "
                    "another file; a new run may begin from weights alone by --init",
                    reader->file.path, MN_CHECKPOINT_FORMAT);
-  }
   MN_TRY(read_attribute(reader, &reader->file.root, "format_version", MN_VALUE_INTEGER, 0, 0, &version));
   if (version.integer[0] > MN_CHECKPOINT_VERSION) {
-    *reader->damaged = 0;
+    reader->damaged = 0;
     return mn_fail(MN_BAD_DATA,
                    "%s has format_version %" PRId64 ", this minnow reads up to %d: take a newer minnow",
                    reader->file.path, version.integer[0], MN_CHECKPOINT_VERSION);
@@ -378,9 +367,9 @@ static mn_status read_kind(struct reader *reader) {
   hsize_t count;
   struct mn_hdf5_object input;
   MN_TRY(check_format(reader));
-  MN_TRY(mn_sums_read(reader->sums, &reader->file));
-  MN_TRY(mn_sums_attributes(reader->sums, &reader->file, &reader->file.root, "/"));
-  reader->checkpoint->checksums = reader->sums->lines;
+  MN_TRY(mn_sums_read(&reader->sums, &reader->file));
+  MN_TRY(mn_sums_attributes(&reader->sums, &reader->file, &reader->file.root, "/"));
+  reader->checkpoint->checksums = reader->sums.lines;
   MN_TRY(mn_hdf5_count(&reader->file, &reader->file.root, &count));
   MN_TRY(mn_hdf5_find(&reader->file, &reader->file.root, MN_CHECKPOINT_INPUTS, &input));
   reader->checkpoint->alone = count == (input.kind == MN_HDF5_NOTHING ? 2 : 3);
@@ -390,6 +379,7 @@ static mn_status read_kind(struct reader *reader) {
 
 static mn_status read_file(struct reader *reader) {
   struct mn_checkpoint *c = reader->checkpoint;
+  struct mn_hdf5_object optimizer;
   MN_TRY(read_kind(reader));
   MN_TRY(read_sizes(reader));
   if (!c->alone)
@@ -398,22 +388,23 @@ static mn_status read_file(struct reader *reader) {
   MN_TRY(mn_checkpoint_lay_out(c));
   MN_TRY(read_values_of_model(reader));
   if (!c->alone) {
-    MN_TRY(read_optimizer(reader));
+    MN_TRY(find(reader, &reader->file.root, "optimizer", MN_HDF5_GROUP, 0, &optimizer));
+    mn_hdf5_release(&optimizer);
+    for (int k = MN_CHECKPOINT_VALUE + 1; k < MN_CHECKPOINT_ARRAYS; k++)
+      MN_TRY(read_tensors(reader, mn_checkpoint_groups[k], c->tensors, c->tensor_count, k));
     MN_TRY(read_progress(reader));
     MN_TRY(read_small(reader, "history", 1, NULL, c->history, MN_CHECKPOINT_HISTORY, &c->history_count));
   }
   MN_TRY(read_small(reader, "fingerprint", 0, NULL, c->fingerprint, MN_CHECKPOINT_FINGERPRINT,
                     &c->fingerprint_count));
-  return mn_sums_check_met(reader->sums, &reader->file);
+  return mn_sums_check_met(&reader->sums, &reader->file);
 }
 
 /* Opens a file and reads it by `read`. */
 static mn_status read_by(mn_status (*read)(struct reader *reader), struct reader *reader, const char *path,
                          const char *remedy, int how) {
-  struct mn_sums sums = {.partial = reader->weights};
-  reader->sums = &sums;
   mn_status status = mn_hdf5_open(&reader->file, path, remedy, how);
-  if (reader->damaged) *reader->damaged = reader->file.signature;
+  reader->damaged = reader->file.signature;
   if (status != MN_OK) return status;
   status = read(reader);
   mn_hdf5_close(&reader->file);
@@ -421,14 +412,11 @@ static mn_status read_by(mn_status (*read)(struct reader *reader), struct reader
 }
 
 mn_status mn_checkpoint_read(struct mn_checkpoint **out, const char *path, int *damaged, int brief, int how) {
-  int unasked;
-  struct reader reader = {.checkpoint = calloc(1, sizeof *reader.checkpoint),
-                          .damaged = damaged ? damaged : &unasked,
-                          .brief = brief};
-  *reader.damaged = 0;
+  struct reader reader = {.checkpoint = calloc(1, sizeof *reader.checkpoint), .brief = brief};
   mn_status status = reader.checkpoint
                          ? read_by(read_file, &reader, path, "take an older checkpoint or a copy", how)
                          : mn_fail(MN_NO_MEMORY, "no memory for %s", path);
+  if (damaged) *damaged = reader.damaged;
   *out = status == MN_OK ? reader.checkpoint : NULL;
   if (status != MN_OK) mn_checkpoint_free(reader.checkpoint);
   return status;
@@ -452,7 +440,7 @@ static mn_status find_weights(struct reader *reader) {
                    reader->file.path);
   mn_hdf5_release(&model);
   MN_TRY(mn_checkpoint_format(&reader->file, &ours));
-  return ours ? mn_sums_read(reader->sums, &reader->file) : MN_OK;
+  return ours ? mn_sums_read(&reader->sums, &reader->file) : MN_OK;
 }
 
 static mn_status read_weights(struct reader *reader) {
@@ -461,7 +449,7 @@ static mn_status read_weights(struct reader *reader) {
 }
 
 mn_status mn_weights_read(struct mn_checkpoint *weights, const char *path) {
-  struct reader reader = {.checkpoint = weights, .weights = 1};
+  struct reader reader = {.checkpoint = weights, .weights = 1, .sums = {.partial = 1}};
   return read_by(read_weights, &reader, path, "copy or write it anew", MN_HDF5_SHARED);
 }
 
@@ -500,6 +488,6 @@ static mn_status read_shapes(struct reader *reader) {
 }
 
 mn_status mn_weights_sizes(const char *path, struct mn_model_config *config) {
-  struct reader reader = {.sizes = config, .weights = 1};
+  struct reader reader = {.sizes = config, .weights = 1, .sums = {.partial = 1}};
   return read_by(read_shapes, &reader, path, "copy or write it anew", MN_HDF5_SHARED);
 }

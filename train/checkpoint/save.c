@@ -148,13 +148,6 @@ static void *run(void *data) {
   return NULL;
 }
 
-static mn_status start_thread(struct mn_saver *saver) {
-  saver->done = 0;
-  mn_status status = mn_thread_start(&saver->thread, "the thread that saves", run, saver);
-  saver->running = status == MN_OK;
-  return status;
-}
-
 /* Ends a save that is done or, if `wait`, as soon as it is. */
 static void join(struct mn_saver *saver, int wait) {
   if (!saver->running || (!wait && !__atomic_load_n(&saver->done, __ATOMIC_ACQUIRE))) return;
@@ -264,27 +257,26 @@ void mn_saver_history(struct mn_saver *saver, const struct mn_text *history, int
   saver->checkpoint->history_count = count;
 }
 
-/* Sets progress and options: `count` texts of the caller's, then the constants of the order. */
-static mn_status describe_moment(struct mn_checkpoint *c, const struct mn_progress *progress,
-                                 const struct mn_text *config, int count) {
-  const int most = MN_CHECKPOINT_OPTIONS - MN_DESCRIBE_ORDER;
-  if (count < 0 || count > most)
-    return mn_fail(MN_USAGE, "%d texts for a checkpoint's /config: 0 to %d work", count, most);
-  c->progress = *progress;
-  for (int i = 0; i < count; i++) c->options[i] = config[i];
-  mn_describe_order(c->options + count, progress->rows);
-  c->option_count = count + MN_DESCRIBE_ORDER;
-  return MN_OK;
-}
-
 mn_status mn_saver_start(struct mn_saver *saver, int what, const struct mn_progress *progress,
                          const struct mn_text *config, int count) {
+  const int most = MN_CHECKPOINT_OPTIONS - MN_DESCRIBE_ORDER;
+  struct mn_checkpoint *c = saver->checkpoint;
   MN_REQUIRE(!mn_saver_busy(saver));
+  if (count < 0 || count > most)
+    return mn_fail(MN_USAGE, "%d texts for a checkpoint's /config: 0 to %d work", count, most);
   saver->what = what;
   if (what & MN_SAVE_BEST) MN_TRY(mn_checkpoint_best(saver->best, saver->path));
-  MN_TRY(describe_moment(saver->checkpoint, progress, config, count));
+  c->alone = !progress;
+  if (progress) c->progress = *progress;
+  for (int i = 0; i < count; i++) c->options[i] = config[i];
+  mn_describe_order(c->options + count, c->progress.rows);
+  c->option_count = count + MN_DESCRIBE_ORDER;
   MN_TRY(take_snapshot(saver));
-  return mn_ranks_first(saver->device->ranks) ? start_thread(saver) : MN_OK;
+  if (!mn_ranks_first(saver->device->ranks)) return MN_OK;
+  saver->done = 0;
+  mn_status status = mn_thread_start(&saver->thread, "the thread that saves", run, saver);
+  saver->running = status == MN_OK;
+  return status;
 }
 
 int mn_saver_busy(struct mn_saver *saver) {
@@ -338,13 +330,6 @@ static mn_status check_path(const char *path) {
 }
 
 mn_status mn_model_save(const struct mn_model *model, const char *path) {
-  struct mn_saver *saver;
   MN_TRY(check_path(path));
-  MN_TRY(mn_saver_open(&saver, path, 1, model, NULL));
-  saver->checkpoint->alone = 1;
-  saver->what = MN_SAVE_NEWEST;
-  mn_status status = take_snapshot(saver);
-  if (status == MN_OK && mn_ranks_first(model->device->ranks)) status = download_and_write(saver);
-  mn_saver_close(saver);
-  return status;
+  return mn_snapshot_save(path, 1, model, NULL, NULL, NULL, 0);
 }

@@ -158,7 +158,7 @@ void mn_announce_model(const struct mn_model *model, const struct mn_options *op
   const struct mn_device *device = model->device;
   mn_announce_device(model->device, options);
   for (int i = 0; i < model->config.depth; i++)
-    if (mn_model_constant(&model->config, i))
+    if (model->config.hidden[i] == model->config.groups)
       mn_announce(
           options,
           "note: block %d has one channel a group, which normalising makes 0: its output does not depend "
