@@ -69,11 +69,6 @@ struct noticed {
   float largest; /* |dz|, if its plane is scaled */
 };
 
-static inline void notice(struct noticed *all, struct noticed part) {
-  all->poison += part.poison;
-  if (part.largest > all->largest) all->largest = part.largest;
-}
-
 /* The plane of an operand, from the offset `at` on; NULL without planes. */
 struct plane {
   float *to, factor;
@@ -217,16 +212,12 @@ static inline struct noticed chunk(const struct mn_block *b, enum mn_epilogue_ki
     for (int64_t k = 0; k < groups; k++) {
       struct group g = group_at(b, ops, row, k, kind == MN_BLOCK_BACKWARD);
       if (kind != MN_BLOCK_BACKWARD) all.poison += forward_at(b, planes, ops, d, row, k, &g);
-      if (kind != MN_BLOCK)
-        notice(&all, backward_at(b, planes, ops, kind == MN_BLOCK_BACKWARD ? d : NULL, row, k, g));
+      if (kind == MN_BLOCK) continue;
+      struct noticed of = backward_at(b, planes, ops, kind == MN_BLOCK_BACKWARD ? d : NULL, row, k, g);
+      all.poison += of.poison;
+      all.largest = fmaxf(all.largest, of.largest);
     }
   return all;
-}
-
-/* Notes the largest |dz| and raises the nonfinite flag if dz's plane cannot hold it. */
-static void note_largest(struct mn_device *device, struct mn_scale *scale, float largest) {
-  if (largest > scale->largest) scale->largest = largest;
-  if (largest * scale->factor > MN_FP16_MOST) mn_raise(device);
 }
 
 /* Without b.z, z overwrites d. */
@@ -247,6 +238,8 @@ void MN_CPU(mn_block)(struct mn_device *device, void *d, const struct mn_epilogu
     bad |= !(of.poison == 0);
     largest = fmaxf(largest, of.largest);
   }
+  struct mn_scale *scale = e->kind != MN_BLOCK && b.dz->planes[0] ? b.dz->scale : NULL;
+  if (scale) scale->largest = fmaxf(scale->largest, largest);
+  if (scale && largest * scale->factor > MN_FP16_MOST) bad = 1; /* which dz's plane cannot hold */
   if (bad) mn_raise(device);
-  if (e->kind != MN_BLOCK && b.dz->planes[0] && b.dz->scale) note_largest(device, b.dz->scale, largest);
 }

@@ -26,20 +26,14 @@ static void product(enum mn_form form, real *d, real alpha, const real *a, const
 mn_status MN_CPU(mn_epilogue)(struct mn_device *device, void *d, int64_t rows, int64_t cols,
                               const struct mn_epilogue *epilogue) {
   int64_t count = rows * cols;
-  if (mn_is_block(epilogue->kind)) {
-    MN_REQUIRE(rows == epilogue->block->rows && cols == epilogue->block->channels);
-    MN_CPU(mn_block)(device, d, epilogue);
-    return MN_OK;
-  }
-  if (epilogue->kind == MN_ADD) {
-    if (*device->nonfinite) return MN_OK;
-#pragma omp parallel for simd schedule(static) if (count > MN_PARALLEL_FROM)
-    for (int64_t i = 0; i < count; i++) ((real *)epilogue->into)[i] += ((const real *)d)[i];
-    return MN_OK;
-  }
   switch (epilogue->kind) {
   case MN_STORE:
     if (epilogue->into != d) memcpy(epilogue->into, d, (size_t)count * sizeof(real));
+    return MN_OK;
+  case MN_ADD:
+    if (*device->nonfinite) return MN_OK;
+#pragma omp parallel for simd schedule(static) if (count > MN_PARALLEL_FROM)
+    for (int64_t i = 0; i < count; i++) ((real *)epilogue->into)[i] += ((const real *)d)[i];
     return MN_OK;
   case MN_UPDATE:
     MN_REQUIRE(rows == epilogue->update->w->rows && cols == epilogue->update->w->cols);
@@ -52,7 +46,10 @@ mn_status MN_CPU(mn_epilogue)(struct mn_device *device, void *d, int64_t rows, i
     MN_REQUIRE(epilogue->into == d);
     return device->kernels->reduce_scatter_rows(device, d, count);
   default:
-    mn_abort(__FILE__, __LINE__, "an epilogue kind");
+    MN_REQUIRE(mn_is_block(epilogue->kind));
+    MN_REQUIRE(rows == epilogue->block->rows && cols == epilogue->block->channels);
+    MN_CPU(mn_block)(device, d, epilogue);
+    return MN_OK;
   }
 }
 

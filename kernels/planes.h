@@ -9,17 +9,7 @@
 
 #include "kernels/types.h"
 
-/* `value` rounded to the nearest bfloat16, ties to even; infinities and NaN stay what they are. */
-static inline float mn_to_bf16(float value) {
-  uint32_t bits;
-  memcpy(&bits, &value, sizeof bits);
-  if ((bits & 0x7fffffffu) > 0x7f800000u) return value;
-  bits = (bits + 0x7fffu + (bits >> 16 & 1u)) & 0xffff0000u;
-  memcpy(&value, &bits, sizeof bits);
-  return value;
-}
-
-/* The same in 16 bits, the GPU's form; `value` must not be a NaN. */
+/* `value` rounded to the nearest bfloat16, ties to even, in 16 bits, the GPU's form; it must not be a NaN. */
 static inline uint16_t mn_bf16_bits(float value) {
   uint32_t bits;
   memcpy(&bits, &value, sizeof bits);
@@ -45,6 +35,11 @@ MN_EVERYWHERE static inline float mn_join_halves(uint16_t high, uint16_t low) {
   float value;
   memcpy(&value, &bits, sizeof value);
   return value;
+}
+
+/* The bfloat16's value; infinities and NaN stay what they are. */
+static inline float mn_to_bf16(float value) {
+  return value != value ? value : mn_join_halves(mn_bf16_bits(value), 0);
 }
 
 /* The upper half's value. */

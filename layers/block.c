@@ -317,15 +317,9 @@ const struct mn_block *mn_block_saved(const struct mn_tensor *y, const struct mn
 /* The message names the nearest divisors. */
 mn_status mn_block_check_groups(int64_t channels, int64_t groups) {
   if (groups >= 1 && channels % groups == 0) return MN_OK;
-  const int64_t near = groups < 1 ? 1 : groups > channels ? channels : groups;
-  int64_t below = 1, above = channels;
-  for (int64_t d = 1; d <= channels / d; d++) {
-    const int64_t pair[] = {d, channels / d};
-    for (int i = 0; i < 2 && channels % d == 0; i++) {
-      if (pair[i] < near && pair[i] > below) below = pair[i];
-      if (pair[i] > near && pair[i] < above) above = pair[i];
-    }
-  }
+  int64_t below = groups < 1 ? 1 : groups > channels ? channels : groups, above = below;
+  while (channels % below) below--;
+  while (channels % above) above++;
   if (below == above)
     return mn_fail(MN_USAGE, "%ld groups do not divide %ld channels; %ld does", (long)groups, (long)channels,
                    (long)below);

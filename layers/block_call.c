@@ -28,8 +28,8 @@ struct work {
 };
 
 /* How many planes each of a block's products reads. */
-static int planes_of(const struct mn_device *device, int64_t channels, int64_t inputs) {
-  return mn_has_planes(device, channels, inputs) ? device->planes : 0;
+static int planes_of(const struct mn_device *device, const struct mn_block_call *call) {
+  return mn_has_planes(device, call->channels, call->inputs) ? device->planes : 0;
 }
 
 /* The planes, one directly after the other, and within the MN_BLOCK_PLANES_MORE bytes behind them the scale.
@@ -60,25 +60,29 @@ static struct mn_operand operand_of(const struct mn_device *device, const struct
 }
 
 /* The caller's stream, memory and flag, which the device uses in place of its own during a call. */
-static struct mn_outside outside_of(const struct mn_device *device, void *stream, int *nonfinite,
+static struct mn_outside outside_of(const struct mn_device *device, const struct mn_block_call *call,
                                     struct area *area) {
   struct mn_outside o = {.ordinal = device->ordinal,
-                         .stream = stream,
-                         .nonfinite = nonfinite ? nonfinite : device->nonfinite,
-                         .mark = nonfinite ? MN_BLOCK_NONFINITE : device->mark};
+                         .stream = call->stream,
+                         .nonfinite = call->nonfinite ? call->nonfinite : device->nonfinite,
+                         .mark = call->nonfinite ? MN_BLOCK_NONFINITE : device->mark};
   if (device->type != MN_DEVICE_CUDA) return o;
   o.workspace = take(area, MN_LIBRARY_WORKSPACE);
   o.scalars = take(area, MN_LIBRARY_SCALARS);
   return o;
 }
 
-/* Lays out dz, [rows, channels] as products read it, and the column sums, whose memory it returns. */
-static void *lay_out_pair(const struct mn_device *device, struct mn_operand *dz, int planes,
-                          struct area *area) {
+/* Lays out dz, [rows, channels] as products read it, under the call's scale if it has one, and the column
+ * sums, whose memory it returns. */
+static void *lay_out_pair(const struct mn_device *device, const struct mn_block_call *call,
+                          struct mn_operand *dz, struct area *area) {
+  const int planes = planes_of(device, call);
+  *dz = (struct mn_operand){.rows = call->rows, .cols = call->channels};
   if (planes)
     take_planes(device, dz, area, planes);
   else
     dz->real = take(area, (size_t)(dz->rows * dz->cols) * device->real);
+  if (dz->scale && call->dz_scale) dz->scale = call->dz_scale;
   return take(area, (size_t)(3 * mn_chunks(dz->rows) * dz->cols) * device->real);
 }
 
@@ -102,17 +106,15 @@ static struct mn_operand parameter_of(const struct mn_device *device, const stru
 
 static size_t lay_out_update(struct work *work, const struct mn_device *device,
                              const struct mn_block_call *call) {
-  const int planes = planes_of(device, call->channels, call->inputs);
+  const int planes = planes_of(device, call);
   struct area area = {call->workspace, 0}, pair = {call->pair, 0};
-  *work = (struct work){.outside = outside_of(device, call->stream, call->nonfinite, &area)};
+  *work = (struct work){.outside = outside_of(device, call, &area)};
   if (device->type == MN_DEVICE_CUDA)
     work->outside.scratch = take(&area, MN_LIBRARY_WORKSPACE);
   else
     work->product = take(&area, (size_t)(call->channels * call->inputs) * device->real);
   work->x = operand_of(device, &call->x, call->rows, call->inputs, &area, planes);
-  work->dz = (struct mn_operand){.rows = call->rows, .cols = call->channels};
-  work->sums = lay_out_pair(device, &work->dz, planes, &pair);
-  if (work->dz.scale && call->dz_scale) work->dz.scale = call->dz_scale;
+  work->sums = lay_out_pair(device, call, &work->dz, &pair);
   work->dz.stale = 0;
   for (int i = 0; i < MN_BLOCK_PARAMETERS; i++) work->of[i] = parameter_of(device, call, i, planes);
   return area.taken;
@@ -122,11 +124,11 @@ static size_t lay_out_update(struct work *work, const struct mn_device *device,
  * scale follows an earlier one, else as reals, from which its planes are made. A GEMM that is not our own
  * rounds a result of 16 bits from scratch memory. */
 static size_t lay_out(struct work *work, const struct mn_device *device, const struct mn_block_call *call) {
-  const int planes = planes_of(device, call->channels, call->inputs);
+  const int planes = planes_of(device, call);
   const size_t results = (size_t)(call->rows * call->channels) * device->real;
   struct area area = {call->workspace, 0}, pair = {call->pair, 0};
   if (call->rule.rate) return lay_out_update(work, device, call);
-  *work = (struct work){.outside = outside_of(device, call->stream, call->nonfinite, &area)};
+  *work = (struct work){.outside = outside_of(device, call, &area)};
   if (call->narrow == MN_NARROW_MODULE && (call->dx || call->dweight))
     work->outside.scratch = take(&area, MN_LIBRARY_WORKSPACE);
   if (!call->dy || call->dweight)
@@ -141,11 +143,8 @@ static size_t lay_out(struct work *work, const struct mn_device *device, const s
       work->product = call->z && !call->narrow ? call->z : call->y;
     return area.taken;
   }
-  struct mn_operand *dz = &work->dz;
-  *dz = (struct mn_operand){.rows = call->rows, .cols = call->channels};
-  work->sums = lay_out_pair(device, dz, planes, call->pair ? &pair : &area);
-  if (dz->scale && call->dz_scale) dz->scale = call->dz_scale;
-  if (planes && device->scaled && !call->dz_scale_ready) dz->real = take(&area, results);
+  work->sums = lay_out_pair(device, call, &work->dz, call->pair ? &pair : &area);
+  if (planes && device->scaled && !call->dz_scale_ready) work->dz.real = take(&area, results);
   return area.taken;
 }
 
@@ -181,7 +180,7 @@ static mn_status check(const struct mn_device *device, const struct mn_block_cal
   MN_TRY(check_aligned("z", call->z, 16));
   MN_TRY(check_aligned("dx", call->dx, 16));
   MN_TRY(check_aligned("dweight", call->dweight, 16));
-  if (planes_of(device, call->channels, call->inputs) > 0 &&
+  if (planes_of(device, call) > 0 &&
       ((call->x.ready && !call->x.planes) || (call->weight.ready && !call->weight.planes)))
     return mn_fail(MN_USAGE, "planes that are ready are NULL");
   MN_TRY(check_aligned("x.planes", call->x.planes, parts));
@@ -266,7 +265,7 @@ static mn_status check_update(const struct mn_device *device, const struct mn_bl
   static const char *const names[MN_BLOCK_PARAMETERS] = {"weight", "bias", "gamma", "beta"};
   const struct mn_block_parameter *weight = &call->of[MN_BLOCK_WEIGHT];
   int used = call->pair != NULL;
-  const int planes = planes_of(device, call->channels, call->inputs);
+  const int planes = planes_of(device, call);
   if (weight->values && planes && !call->weight.planes && !weight->narrow)
     return mn_fail(MN_USAGE, "the update needs the weight's planes in %s, which are NULL",
                    mn_precision_name(device->precision));
@@ -357,16 +356,16 @@ static mn_status run(struct mn_device *device, const struct mn_block_call *call,
 }
 
 size_t mn_block_pair_bytes(const struct mn_device *device, const struct mn_block_call *call) {
-  struct mn_operand dz = {.rows = call->rows, .cols = call->channels};
+  struct mn_operand dz;
   struct area area = {NULL, 0};
   if (call->size != sizeof *call) return 0;
-  (void)lay_out_pair(device, &dz, planes_of(device, call->channels, call->inputs), &area);
+  (void)lay_out_pair(device, call, &dz, &area);
   return area.taken;
 }
 
 size_t mn_block_plane_bytes(const struct mn_device *device, const struct mn_block_call *call) {
   if (call->size != sizeof *call) return 0;
-  return (size_t)planes_of(device, call->channels, call->inputs) * device->plane;
+  return (size_t)planes_of(device, call) * device->plane;
 }
 
 size_t mn_block_workspace(const struct mn_device *device, const struct mn_block_call *call) {
@@ -402,10 +401,7 @@ mn_status mn_block_count(struct mn_device *device, const struct mn_block_call *c
   if (!call->nonfinite || (c->steps && !c->rate) || (c->clears && (!c->skipped || !c->told)))
     return mn_fail(MN_USAGE, "the count needs nonfinite, rate with steps, and skipped and told to clear, of "
                              "which one is NULL");
-  struct mn_outside outside = {.ordinal = device->ordinal,
-                               .stream = call->stream,
-                               .nonfinite = call->nonfinite,
-                               .mark = MN_BLOCK_NONFINITE};
+  struct mn_outside outside = outside_of(device, call, &(struct area){NULL, 0});
   device->kernels->exchange(device, &outside);
   mn_status status = device->kernels->count(device, c);
   device->kernels->exchange(device, &outside);

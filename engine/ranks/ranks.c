@@ -1,7 +1,6 @@
 /* Meeting the other ranks, and what all agree on. */
 #include "engine/ranks/ranks.h"
 
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -74,16 +73,6 @@ mn_status mn_ranks_allreduce_max(struct mn_ranks *ranks, int *value) {
   return status;
 }
 
-/* Prints this rank's error if the others are late to agree. */
-static struct {
-  int rank;
-  mn_status status;
-} late;
-static void tell_late(void) {
-  fprintf(stderr, "minnow: rank %d: %s; it waits for the other ranks\n", late.rank, mn_message());
-  (void)mn_fail(late.status, "%s", "");
-}
-
 mn_status mn_ranks_agree(struct mn_ranks *ranks, mn_status status) {
   struct end {
     mn_status status;
@@ -91,8 +80,7 @@ mn_status mn_ranks_agree(struct mn_ranks *ranks, mn_status status) {
   } mine = {status, status != MN_OK && *mn_message()}, *all;
   if (!ranks) return status;
   all = allocate_for_all(ranks, sizeof *all);
-  late.rank = ranks->all.rank, late.status = status;
-  if (mine.has_message) mn_mpi_if_late(tell_late);
+  if (mine.has_message) mn_mpi_tell_if_late();
   MN_TRY(mn_ranks_allgather(ranks, all, &mine, sizeof mine));
   int first = -1; /* that has failed; of these the first whose error was not printed yet */
   for (int q = 0; q < ranks->all.size; q++)

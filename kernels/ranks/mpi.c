@@ -122,7 +122,7 @@ static pid_t process;    /* and its process: a child that this forked would take
 static int waiting;      /* enum mn_waiting */
 static int64_t calls;
 static void (*end_all)(const char *missing); /* of the watchdog's roll; NULL before the first */
-static void (*late)(void);
+static int tells;                            /* mn_mpi_tell_if_late */
 
 #define LOAD(from) __atomic_load_n(&(from), __ATOMIC_ACQUIRE)
 #define STORE(to, value) __atomic_store_n(&(to), (value), __ATOMIC_RELEASE)
@@ -136,8 +136,8 @@ void mn_mpi_call_roll(void (*end)(const char *missing)) {
   STORE(end_all, end);
 }
 
-void mn_mpi_if_late(void (*say)(void)) {
-  late = say;
+void mn_mpi_tell_if_late(void) {
+  tells = 1;
 }
 
 /* Takes what rank q has sent. */
@@ -229,9 +229,12 @@ static mn_status finish(const char *what, int code, handle *request) {
     (void)sched_yield();
     if (polls % 16 > 0) continue; /* on busy cores each yield takes milliseconds */
     mn_mpi_attend(MN_WAITS_FOR_RANKS);
-    if (late && mn_seconds() - began > 1) late(), late = NULL;
+    if (!tells || mn_seconds() - began < 1) continue;
+    fprintf(stderr, "minnow: rank %d: %s; it waits for the other ranks\n", mpi.own, mn_message());
+    (void)mn_fail(MN_FAILED, "%s", "");
+    tells = 0;
   }
-  late = NULL;
+  tells = 0;
   STORE(waiting, MN_WAITS_FOR_NOTHING);
   STORE(calls, calls + 1);
   return check(what, code);

@@ -37,8 +37,8 @@ MN_C void mn_mpi_call_roll(void (*end)(const char *missing));
 /* In a loop of the opener's that waits for something else than MPI, and at each heartbeat: answers rolls. */
 MN_C void mn_mpi_attend(enum mn_waiting what);
 
-/* The next call, if it waits for more than a second, calls `say` once. */
-MN_C void mn_mpi_if_late(void (*say)(void));
+/* The next call, if it waits for more than a second, prints this thread's message, and empties it. */
+MN_C void mn_mpi_tell_if_late(void);
 
 /* The library's own name and version, a line without its end, or NULL without a library. Does not start MPI.
  */

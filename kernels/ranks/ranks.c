@@ -69,26 +69,22 @@ mn_status mn_gather_plane_cpu(struct mn_device *device, struct mn_operand *whole
 }
 
 /* piece[rows, share] = the pieces [size, rows, widest] added up in order. */
-#define DEFINE_ADD_UP(type)                                                                                  \
-  static void add_up_##type(type *piece, const type *pieces, int64_t rows, int64_t share, int64_t widest,    \
-                            int size) {                                                                      \
-    _Pragma("omp parallel for collapse(2) schedule(static)") for (int64_t i = 0; i < rows; i++) {            \
-      for (int64_t j = 0; j < share; j++) {                                                                  \
-        type sum = pieces[i * widest + j];                                                                   \
-        for (int q = 1; q < size; q++) sum += pieces[(q * rows + i) * widest + j];                           \
-        piece[i * share + j] = sum;                                                                          \
-      }                                                                                                      \
-    }                                                                                                        \
-  }
-DEFINE_ADD_UP(float)
-DEFINE_ADD_UP(double)
-
 static void add_up(void *piece, const void *pieces, int64_t rows, int64_t share, int64_t widest, int size,
                    size_t each) {
-  if (each == sizeof(double))
-    add_up_double(piece, pieces, rows, share, widest, size);
-  else
-    add_up_float(piece, pieces, rows, share, widest, size);
+#pragma omp parallel for collapse(2) schedule(static)
+  for (int64_t i = 0; i < rows; i++)
+    for (int64_t j = 0; j < share; j++) {
+      const int64_t from = i * widest + j, to = i * share + j, apart = rows * widest;
+      if (each == sizeof(double)) {
+        double sum = ((const double *)pieces)[from];
+        for (int q = 1; q < size; q++) sum += ((const double *)pieces)[from + q * apart];
+        ((double *)piece)[to] = sum;
+      } else {
+        float sum = ((const float *)pieces)[from];
+        for (int q = 1; q < size; q++) sum += ((const float *)pieces)[from + q * apart];
+        ((float *)piece)[to] = sum;
+      }
+    }
 }
 
 mn_status mn_reduce_scatter_cpu(struct mn_device *device, void *piece, const void *whole, int64_t rows,
