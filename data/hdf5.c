@@ -23,6 +23,7 @@
 #endif
 
 #include "data/hdf5_file.h"
+#include "engine/thread.h"
 #include "kernels/clock.h"
 
 /* ---- the lock ---- */
@@ -73,18 +74,13 @@ const char *mn_hdf5_reason(void) {
 
 /* ---- messages of a damaged file, for data/hdf5_file.h ---- */
 
-mn_status mn_hdf5_broken(struct mn_hdf5_file *file, const char *name, const char *reason) {
+mn_status mn_hdf5_damaged(struct mn_hdf5_file *file, const char *name, const char *reason) {
   const int error = file->disk.error;
   if (error == ENOMEM) return mn_fail(MN_NO_MEMORY, "no memory to read %s: free some", file->path);
   if (error)
     return mn_fail(MN_IO, "cannot read %s: %s: check the disk or take a copy", file->path, strerror(error));
-  return mn_fail(MN_BAD_DATA, "%s is damaged at %s (%s): %s", file->path, name, reason, file->remedy);
-}
-
-mn_status mn_hdf5_damaged(struct mn_hdf5_file *file, const char *name) {
-  char reason[REASON + sizeof "HDF5: "];
-  snprintf(reason, sizeof reason, "HDF5: %s", mn_hdf5_reason());
-  return mn_hdf5_broken(file, name, reason);
+  return mn_fail(MN_BAD_DATA, "%s is damaged at %s (%s%s): %s", file->path, name,
+                 reason ? "" : "HDF5: ", reason ? reason : mn_hdf5_reason(), file->remedy);
 }
 
 /* ---- the driver ---- */
@@ -247,13 +243,12 @@ hid_t mn_hdf5_disk_open(struct mn_hdf5_disk *disk, const char *name, hid_t creat
  * its exit code may have been collected by the program around this library. */
 struct verdict {
   _Alignas(64) int done;
-  mn_status status;
-  char message[MN_MESSAGE];
+  struct mn_outcome outcome;
 };
 
-/* In the child: disables the messages of the C library and of sanitizers, and core files. The child ends with
- * its parent, and after `seconds` of computing; a slow disk may take longer. */
-static void settle_down(pid_t parent, int seconds) {
+/* The child: disables the messages of the C library and of sanitizers, and core files, and does the work. It
+ * ends with its parent, and after `seconds` of computing; a slow disk may take longer. */
+static void be_child(pid_t parent, mn_child_work *work, void *data, int seconds, struct verdict *verdict) {
   static const int stops[] = {SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGTSTP};
   const struct rlimit none = {0, 0}, limit = {(rlim_t)seconds, (rlim_t)seconds};
   for (size_t i = 0; i < sizeof stops / sizeof *stops; i++) signal(stops[i], SIG_IGN);
@@ -262,11 +257,7 @@ static void settle_down(pid_t parent, int seconds) {
   if (open("/dev/null", O_WRONLY) < 0 || setrlimit(RLIMIT_CORE, &none) != 0 ||
       prctl(PR_SET_PDEATHSIG, SIGKILL) != 0 || getppid() != parent)
     _exit(1);
-}
-
-static void run(mn_child_work *work, void *data, struct verdict *verdict) {
-  verdict->status = work(data, verdict + 1);
-  snprintf(verdict->message, sizeof verdict->message, "%s", mn_message());
+  mn_outcome_note(&verdict->outcome, work(data, verdict + 1));
   __atomic_store_n(&verdict->done, 1, __ATOMIC_RELEASE);
 #ifdef __clang__
   /* LLVM's OpenMP has a file in /dev/shm for each process, which _exit would leave there. libgomp has no such
@@ -283,10 +274,7 @@ mn_status mn_child_run(mn_child_work *work, void *data, int seconds, void *out, 
   *died = 0;
   if (verdict == MAP_FAILED) return mn_fail(MN_NO_MEMORY, "no memory for %zu bytes of a file", bytes);
   pid_t parent = getpid(), child = fork();
-  if (child == 0) {
-    settle_down(parent, seconds);
-    run(work, data, verdict);
-  }
+  if (child == 0) be_child(parent, work, data, seconds, verdict);
   while (child > 0 && waitpid(child, NULL, 0) < 0 && errno == EINTR) {
   }
   if (child < 0)
@@ -294,9 +282,7 @@ mn_status mn_child_run(mn_child_work *work, void *data, int seconds, void *out, 
                      strerror(errno));
   else if (!__atomic_load_n(&verdict->done, __ATOMIC_ACQUIRE))
     *died = 1;
-  else if (verdict->status != MN_OK)
-    status = mn_fail(verdict->status, "%s", verdict->message);
-  else if (bytes > 0)
+  else if ((status = mn_outcome_tell(&verdict->outcome)) == MN_OK && bytes > 0)
     memcpy(out, verdict + 1, bytes);
   MN_REQUIRE(munmap(verdict, shared) == 0);
   return status;

@@ -130,7 +130,7 @@ static mn_status damaged(const struct slab_read *r, const char *reason) {
   if (r->dataset->rank > 0)
     snprintf(name, sizeof name, "%.100s, rows %llu to %llu", r->dataset->name, first,
              first + r->slab->count[0] - 1);
-  return reason ? mn_hdf5_broken(r->file, name, reason) : mn_hdf5_damaged(r->file, name);
+  return mn_hdf5_damaged(r->file, name, reason);
 }
 
 static mn_status read_by_hdf5(void *data, void *out) {
@@ -153,30 +153,37 @@ herr_t mn_hdf5_write(hid_t dataset, hid_t memory, const struct mn_hdf5_slab *sla
 
 /* Notes the filters, and sets `room`. zlib's deflate adds less than an eighth and 64 bytes; a larger chunk is
  * refused. */
-static int take_filters(struct mn_hdf5_chunks *c, hid_t creation) {
-  int deflated = 0, summed = 0;
-  c->filters = H5Pget_nfilters(creation);
+static int take_filters(struct mn_hdf5_chunks *c, struct mn_hdf5_object *dataset, hid_t creation) {
+  int deflated = 0;
+  c->filters = dataset->filters;
   c->foreign = c->filters > FILTERS;
   c->room = c->bytes;
-  for (int i = 0; i < c->filters && !c->foreign; i++) {
+  for (int i = 0; i < c->filters; i++) {
     unsigned flags, values[8] = {0};
     size_t count = 8;
-    H5Z_filter_t id = H5Pget_filter2(creation, (unsigned)i, &flags, &count, values, 0, NULL, NULL);
+    char name[sizeof dataset->lacking] = "";
+    H5Z_filter_t id = H5Pget_filter2(creation, (unsigned)i, &flags, &count, values, sizeof name, name, NULL);
     if (id < 0) return 0;
+    dataset->checksum |= id == H5Z_FILTER_FLETCHER32;
+    if (H5Zfilter_avail(id) <= 0) {
+      dataset->lacks = id;
+      memcpy(dataset->lacking, name, sizeof name - 1);
+    }
+    if (c->foreign) continue;
     c->filter[i] = (struct filter){id, count > 0 ? values[0] : 0};
     if (id == H5Z_FILTER_FLETCHER32)
-      c->room += SUM, summed = 1;
+      c->room += SUM;
     else if (id == H5Z_FILTER_DEFLATE && !deflated++)
       c->room += c->room / 8 + 64;
     else if (id != H5Z_FILTER_SHUFFLE)
       c->foreign = 1;
     if (id == H5Z_FILTER_SHUFFLE && c->filter[i].width < 1) return 0;
   }
-  c->zeros_pass = summed && !deflated;
+  c->zeros_pass = dataset->checksum && !deflated;
   unsigned options;
   if (H5Pget_chunk_opts(creation, &options) < 0) return 0;
   c->foreign |= options != 0; /* chunks at the edge are stored without filters */
-  return c->filters >= 0;
+  return 1;
 }
 
 static int measure(struct mn_hdf5_chunks *c, const struct mn_hdf5_object *dataset) {
@@ -196,9 +203,9 @@ static int measure(struct mn_hdf5_chunks *c, const struct mn_hdf5_object *datase
 mn_status mn_hdf5_chunks_open(struct mn_hdf5_file *file, struct mn_hdf5_object *dataset, hid_t creation) {
   struct mn_hdf5_chunks *c = calloc(1, sizeof *c);
   if (!c) return mn_fail(MN_NO_MEMORY, "no memory to read %s", dataset->name);
-  if (!measure(c, dataset) || !take_filters(c, creation)) {
+  if (!measure(c, dataset) || !take_filters(c, dataset, creation)) {
     free(c);
-    return mn_hdf5_broken(file, dataset->name, "its chunks or filters make no sense");
+    return mn_hdf5_damaged(file, dataset->name, "its chunks or filters make no sense");
   }
   c->link = &file->chunks;
   c->next = *c->link;
@@ -454,7 +461,7 @@ mn_status mn_hdf5_read(struct mn_hdf5_file *file, const struct mn_hdf5_object *d
   const size_t width = stored < 0 ? 0 : H5Tget_size(r.memory); /* 0 if HDF5 fails */
   mn_status status;
   if (width == 0)
-    status = mn_hdf5_damaged(file, dataset->name);
+    status = mn_hdf5_damaged(file, dataset->name, NULL);
   else if (dataset->pointing)
     status = read_in_child(&r, slab->elements * width, out);
   else if (dataset->chunks)

@@ -80,28 +80,13 @@ static int describe_type(struct mn_hdf5_object *object, hid_t type) {
          well_formed(type, object->class);
 }
 
-/* Describes the layout and filters. */
+/* The layout, shape and stored bytes; of a virtual dataset the layout alone: more would open other files. */
 static int describe_storage(struct mn_hdf5_object *object, hid_t creation) {
   object->layout = H5Pget_layout(creation);
   int external = H5Pget_external_count(creation);
   object->external = external > 0;
   object->filters = H5Pget_nfilters(creation);
-  for (int i = 0; i < object->filters; i++) {
-    unsigned flags;
-    size_t none = 0;
-    char name[sizeof object->lacking] = "";
-    H5Z_filter_t filter = H5Pget_filter2(creation, (unsigned)i, &flags, &none, NULL, sizeof name, name, NULL);
-    if (filter < 0) return 0;
-    if (filter == H5Z_FILTER_FLETCHER32) object->checksum = 1;
-    if (H5Zfilter_avail(filter) > 0) continue;
-    object->lacks = filter;
-    memcpy(object->lacking, name, sizeof name - 1);
-  }
-  return object->layout >= 0 && external >= 0 && object->filters >= 0;
-}
-
-/* Describes the shape and the stored bytes, but not of a virtual dataset: it would open other files. */
-static int describe_shape(struct mn_hdf5_object *object, hid_t creation) {
+  if (object->layout < 0 || external < 0 || object->filters < 0) return 0;
   if (object->layout == H5D_VIRTUAL) return 1;
   hid_t space = H5Dget_space(object->id);
   if (space < 0) return 0;
@@ -118,9 +103,8 @@ static int describe_shape(struct mn_hdf5_object *object, hid_t creation) {
 
 static mn_status describe_dataset(struct mn_hdf5_file *file, struct mn_hdf5_object *object) {
   hid_t type = H5Dget_type(object->id), creation = H5Dget_create_plist(object->id);
-  int whole = type >= 0 && creation >= 0 && describe_type(object, type) &&
-              describe_storage(object, creation) && describe_shape(object, creation);
-  mn_status status = whole ? MN_OK : mn_hdf5_damaged(file, object->name);
+  int whole = type >= 0 && creation >= 0 && describe_type(object, type) && describe_storage(object, creation);
+  mn_status status = whole ? MN_OK : mn_hdf5_damaged(file, object->name, NULL);
   if (whole && object->layout == H5D_CHUNKED) status = mn_hdf5_chunks_open(file, object, creation);
   if (creation >= 0) H5Pclose(creation);
   if (type >= 0) H5Tclose(type);
@@ -132,13 +116,14 @@ static mn_status open_object(struct mn_hdf5_file *file, hid_t parent, const char
   H5L_info_t link;
   htri_t there = H5Lexists(parent, name, H5P_DEFAULT);
   if (there == 0) return MN_OK;
-  if (there < 0 || H5Lget_info(parent, name, &link, H5P_DEFAULT) < 0) return mn_hdf5_damaged(file, name);
+  if (there < 0 || H5Lget_info(parent, name, &link, H5P_DEFAULT) < 0)
+    return mn_hdf5_damaged(file, name, NULL);
   object->kind = MN_HDF5_LINK;
   if (link.type != H5L_TYPE_HARD) return MN_OK;
   object->id = H5Oopen(parent, name, H5P_DEFAULT);
-  if (object->id < 0) return mn_hdf5_damaged(file, name);
+  if (object->id < 0) return mn_hdf5_damaged(file, name, NULL);
   const H5I_type_t type = H5Iget_type(object->id);
-  if (type < 0) return mn_hdf5_damaged(file, name);
+  if (type < 0) return mn_hdf5_damaged(file, name, NULL);
   object->kind = type == H5I_GROUP ? MN_HDF5_GROUP : type == H5I_DATASET ? MN_HDF5_DATASET : MN_HDF5_OTHER;
   return type == H5I_DATASET ? describe_dataset(file, object) : MN_OK;
 }
@@ -201,9 +186,9 @@ mn_status mn_hdf5_count(struct mn_hdf5_file *file, const struct mn_hdf5_object *
    * beside it. */
   if (H5Gget_info(group->id, &info) < 0 || H5Lexists(group->id, absent(), H5P_DEFAULT) < 0 ||
       H5Literate(group->id, H5_INDEX_NAME, H5_ITER_NATIVE, NULL, count_link, count) < 0)
-    status = mn_hdf5_damaged(file, group->name);
+    status = mn_hdf5_damaged(file, group->name, NULL);
   else if (info.nlinks != *count)
-    status = mn_hdf5_broken(file, group->name, "some of its names cannot be read");
+    status = mn_hdf5_damaged(file, group->name, "some of its names cannot be read");
   mn_hdf5_unlock();
   if (status != MN_OK) *count = 0;
   return status;
@@ -214,7 +199,7 @@ mn_status mn_hdf5_member(struct mn_hdf5_file *file, const struct mn_hdf5_object 
   mn_hdf5_lock();
   ssize_t length =
       H5Lget_name_by_idx(group->id, ".", H5_INDEX_NAME, H5_ITER_INC, index, name, size, H5P_DEFAULT);
-  mn_status status = length < 0 ? mn_hdf5_damaged(file, group->name) : MN_OK;
+  mn_status status = length < 0 ? mn_hdf5_damaged(file, group->name, NULL) : MN_OK;
   mn_hdf5_unlock();
   if (status == MN_OK && (size_t)length >= size)
     return mn_fail(MN_BAD_DATA, "%s: a name in %.60s is longer than %zu bytes", file->path, group->name,
@@ -284,7 +269,7 @@ static mn_status read_attribute(struct mn_hdf5_file *file, const struct mn_hdf5_
   int *error = &file->disk.error;
   if (there != 0 &&
       (type < 0 || space < 0 || read_value(attribute, type, space, variable, value, text, size, error) < 0))
-    status = mn_hdf5_damaged(file, object->name);
+    status = mn_hdf5_damaged(file, object->name, NULL);
   if (space >= 0) H5Sclose(space);
   if (type >= 0) H5Tclose(type);
   if (attribute >= 0) H5Aclose(attribute);
@@ -346,7 +331,7 @@ mn_status mn_hdf5_attributes(struct mn_hdf5_file *file, const struct mn_hdf5_obj
   herr_t result = H5Aexists(object->id, absent());
   if (result >= 0) result = H5Aiterate2(object->id, H5_INDEX_NAME, H5_ITER_NATIVE, NULL, pass_over, NULL);
   if (result >= 0) result = H5Aiterate2(object->id, order, H5_ITER_INC, NULL, take_attribute, &all);
-  if (result < 0 && all.status == MN_OK) all.status = mn_hdf5_damaged(file, object->name);
+  if (result < 0 && all.status == MN_OK) all.status = mn_hdf5_damaged(file, object->name, NULL);
   mn_hdf5_unlock();
   return all.status;
 }
@@ -422,7 +407,7 @@ static mn_status visit(struct walk *walk, const struct mn_hdf5_object *object) {
                      NAME_SIZE - 1);
     MN_TRY(look(file, &file->root, full, &member));
     if (member.kind == MN_HDF5_NOTHING)
-      return mn_hdf5_broken(file, full, "its group lists it, but does not have it");
+      return mn_hdf5_damaged(file, full, "its group lists it, but does not have it");
     MN_TRY(visit(walk, &member));
     mn_hdf5_release(&member);
   }

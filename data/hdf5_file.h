@@ -69,12 +69,10 @@ mn_status mn_hdf5_open(struct mn_hdf5_file *file, const char *path, const char *
 /* Closes a file and the objects in it that are still open. */
 void mn_hdf5_close(struct mn_hdf5_file *file);
 
-/* The error after an HDF5 call on `name` failed. Call while locked, before another HDF5 call. */
-mn_status mn_hdf5_damaged(struct mn_hdf5_file *file, const char *name);
-
-/* The same with a given reason. */
+/* The error for a damaged `name`. With reason NULL it is HDF5's, of a call that failed: call while locked,
+ * before another HDF5 call. */
 #define MN_HDF5_CRASHED "reading it crashes the HDF5 library, or never ends"
-mn_status mn_hdf5_broken(struct mn_hdf5_file *file, const char *name, const char *reason);
+mn_status mn_hdf5_damaged(struct mn_hdf5_file *file, const char *name, const char *reason);
 
 /* Opens `name` in the group `parent`; it may lead through other groups ("train/x"). A missing name has the
  * kind MN_HDF5_NOTHING; a dataset is described. MN_BAD_DATA: a soft or external link on the way or at the
@@ -129,9 +127,9 @@ enum mn_hdf5_memory {
 mn_status mn_hdf5_read(struct mn_hdf5_file *file, const struct mn_hdf5_object *dataset,
                        enum mn_hdf5_memory memory, const struct mn_hdf5_slab *slab, void *out);
 
-/* Sets dataset->chunks of a chunked dataset, the last of its description, from its creation properties. Up to
- * 256 MiB of chunks are kept when they are read. Call both while locked. MN_BAD_DATA: invalid chunks or
- * filters; MN_NO_MEMORY. */
+/* Sets `chunks`, `checksum` and `lacks` of a chunked dataset, the last of its description, from its creation
+ * properties. Up to 256 MiB of chunks are kept when they are read. Call both while locked. MN_BAD_DATA:
+ * invalid chunks or filters; MN_NO_MEMORY. */
 mn_status mn_hdf5_chunks_open(struct mn_hdf5_file *file, struct mn_hdf5_object *dataset, hid_t creation);
 void mn_hdf5_chunks_close(struct mn_hdf5_chunks *chunks); /* NULL is fine */
 

@@ -33,20 +33,13 @@ static void try_out(struct mn_hdf5_file *file, const struct mn_hdf5_object *obje
   }
 }
 
+/* Opens every object of a file and reads its attributes, in a child process: libhdf5 may crash on a damaged
+ * group, type or attribute, and these cannot be checked from outside. It stops after 2 s. */
 static mn_status try_all(void *data, void *shared) {
   struct mn_hdf5_file *file = data;
   file->root.id = mn_hdf5_disk_open(&file->disk, file->path, -1);
   if (file->root.id >= 0) try_out(file, &file->root, 0, mn_seconds() + most_seconds);
   return MN_OK;
-}
-
-/* Opens every object of a file and reads its attributes, in a child process: libhdf5 may crash on a damaged
- * group, type or attribute, and these cannot be checked from outside. It stops after 2 s. MN_BAD_DATA: the
- * child crashed or hung; other errors are left to later calls. Call while locked. */
-static mn_status probe(struct mn_hdf5_file *file) {
-  int died;
-  mn_status status = mn_child_run(try_all, file, SECONDS, NULL, 0, &died);
-  return status == MN_OK && died ? mn_hdf5_broken(file, "its objects", MN_HDF5_CRASHED) : status;
 }
 
 /* ---- opening and closing ---- */
@@ -74,9 +67,8 @@ static mn_status find_signature(struct mn_hdf5_file *file) {
   char found[sizeof signature];
   for (uint64_t at = 0; !file->signature && at < file->size; at = at ? 2 * at : 512) {
     size_t got;
-    int error = mn_read_at(file->disk.fd, at, sizeof found, found, &got);
-    if (error)
-      return mn_fail(MN_IO, "cannot read %s: %s: check the disk or take a copy", file->path, strerror(error));
+    file->disk.error = mn_read_at(file->disk.fd, at, sizeof found, found, &got);
+    if (file->disk.error) return mn_hdf5_damaged(file, "its signature", "");
     file->signature = got == sizeof found && memcmp(found, signature, sizeof found) == 0;
   }
   if (file->signature) return MN_OK;
@@ -97,13 +89,17 @@ static mn_status lock_file(struct mn_hdf5_file *file) {
 }
 
 static mn_status open_hdf5(struct mn_hdf5_file *file, int how) {
+  mn_status status = MN_OK;
+  int died = 0;
   MN_TRY(open_descriptor(file));
   if (how & MN_HDF5_SHARED) MN_TRY(lock_file(file));
   MN_TRY(find_signature(file));
   mn_hdf5_lock();
-  mn_status status = how & MN_HDF5_TRIED ? MN_OK : probe(file);
+  if (!(how & MN_HDF5_TRIED)) status = mn_child_run(try_all, file, SECONDS, NULL, 0, &died);
+  if (died) status = mn_hdf5_damaged(file, "its objects", MN_HDF5_CRASHED);
   if (status == MN_OK) file->root.id = mn_hdf5_disk_open(&file->disk, file->path, -1);
-  if (status == MN_OK && file->root.id < 0 && file->disk.error) status = mn_hdf5_damaged(file, "its start");
+  if (status == MN_OK && file->root.id < 0 && file->disk.error)
+    status = mn_hdf5_damaged(file, "its start", NULL);
   mn_hdf5_unlock();
   if (status != MN_OK || file->root.id >= 0) return status;
   return mn_fail(MN_BAD_DATA, "%s is cut short or damaged (%" PRIu64 " bytes; HDF5: %s): %s", file->path,

@@ -47,10 +47,15 @@ mn_status mn_rows_form(struct mn_rows_form *form, const struct mn_dataset *datas
   return MN_OK;
 }
 
-/* Takes the next task; returns its number, or −1 after the last and after a failed one. */
-static int64_t take(struct reading *r, struct mn_range *task) {
+/* Notes the status of task `number`, this thread's last, and takes the next; returns its number, or −1 after
+ * the last and after a failed one. */
+static int64_t take(struct reading *r, int64_t number, mn_status status, struct mn_range *task) {
   MN_REQUIRE(pthread_mutex_lock(&r->mutex) == 0);
-  int64_t number = -1;
+  if (status != MN_OK && (r->failed < 0 || number < r->failed)) {
+    r->failed = number;
+    mn_outcome_note(&r->outcome, status);
+  }
+  number = -1;
   if (r->range < r->count && r->failed < 0 && !(r->stop && __atomic_load_n(r->stop, __ATOMIC_ACQUIRE))) {
     const struct mn_range *range = &r->ranges[r->range];
     int64_t left = range->count - r->done, rows = left < r->task_rows ? left : r->task_rows;
@@ -61,15 +66,6 @@ static int64_t take(struct reading *r, struct mn_range *task) {
   }
   MN_REQUIRE(pthread_mutex_unlock(&r->mutex) == 0);
   return number;
-}
-
-static void note(struct reading *r, int64_t number, mn_status status) {
-  MN_REQUIRE(pthread_mutex_lock(&r->mutex) == 0);
-  if (r->failed < 0 || number < r->failed) {
-    r->failed = number;
-    mn_outcome_note(&r->outcome, status);
-  }
-  MN_REQUIRE(pthread_mutex_unlock(&r->mutex) == 0);
 }
 
 /* Rounds `count` floats to bfloat16, as elements of `size` bytes: 2, or 4 on the CPU. */
@@ -134,16 +130,15 @@ static mn_status read_task(const struct reading *r, const struct mn_range *task,
 static void *work(void *data) {
   struct reading *r = data;
   struct mn_range task;
-  int64_t number;
+  int64_t number = -1;
+  mn_status status = MN_OK;
   const size_t values = (size_t)(r->task_rows * r->dataset->inputs);
   float *scratch = r->form->bf16 ? malloc(values * sizeof *scratch) : NULL;
   double *stored = r->form->mean ? malloc(values * sizeof *stored) : NULL;
   const int lacks = (r->form->bf16 && !scratch) || (r->form->mean && !stored);
-  while ((number = take(r, &task)) >= 0) {
-    mn_status status = lacks ? mn_fail(MN_NO_MEMORY, "no memory to read %zu values", values)
-                             : read_task(r, &task, scratch, stored);
-    if (status != MN_OK) note(r, number, status);
-  }
+  while ((number = take(r, number, status, &task)) >= 0)
+    status = lacks ? mn_fail(MN_NO_MEMORY, "no memory to read %zu values", values)
+                   : read_task(r, &task, scratch, stored);
   free(scratch), free(stored);
   return NULL;
 }

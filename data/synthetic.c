@@ -129,20 +129,6 @@ static mn_status check(int64_t rows, int64_t inputs, int64_t outputs, int64_t gr
   return MN_OK;
 }
 
-/* gamma = 1 + t/2, from t/2. Exact in double, so the host and the device agree. */
-static mn_status add_one(struct synthetic *d, int which, int64_t count) {
-  const struct mn_kernels *kernels = d->device->kernels;
-  size_t bytes = (size_t)count * sizeof(double);
-  double *values = malloc(bytes);
-  if (!values) return mn_fail(MN_NO_MEMORY, "no memory for synthetic data");
-  mn_status status = kernels->download(d->device, values, d->buffer[which], bytes);
-  for (int64_t i = 0; i < count && status == MN_OK; i++) values[i] += 1;
-  if (status == MN_OK) status = kernels->upload(d->device, d->buffer[which], values, bytes);
-  if (status == MN_OK) status = kernels->synchronize(d->device);
-  free(values);
-  return status;
-}
-
 static mn_status allocate(struct synthetic *d) {
   int64_t inputs = d->base.inputs, outputs = d->base.outputs, wider = inputs > outputs ? inputs : outputs;
   int64_t all = (d->base.rows + WINDOW - 1) / WINDOW;
@@ -168,7 +154,14 @@ static mn_status make_teacher(struct synthetic *d) {
   MN_TRY(fill(d, BIAS, outputs, MN_RANDOM_TEACHER + 1, 0, bound));
   MN_TRY(fill(d, GAMMA, outputs, MN_RANDOM_TEACHER + 2, 0, 0.5));
   MN_TRY(fill(d, BETA, outputs, MN_RANDOM_TEACHER + 3, 0, 0.5));
-  return add_one(d, GAMMA, outputs);
+  /* gamma = 1 + t/2, from t/2. Exact in double, so the host and the device agree. */
+  double *gamma = malloc((size_t)outputs * sizeof *gamma);
+  if (!gamma) return mn_fail(MN_NO_MEMORY, "no memory for synthetic data");
+  mn_status status = mn_device_read(d->device, gamma, d->buffer[GAMMA], outputs);
+  for (int64_t i = 0; i < outputs && status == MN_OK; i++) gamma[i] += 1;
+  if (status == MN_OK) status = mn_device_write(d->device, d->buffer[GAMMA], gamma, outputs);
+  free(gamma);
+  return status;
 }
 
 mn_status mn_dataset_synthetic(struct mn_dataset **out, enum mn_part part, int64_t rows, int64_t inputs,

@@ -394,7 +394,7 @@ mutant "order: words used twice" $o 'epoch * order->rows + start_of(order, windo
 
 # rows on their way to a batch
 r=data/read.c
-mutant "rows: the first error met" $r 'if (r->failed < 0 || number < r->failed)' 'if (r->failed < 0)'
+mutant "rows: the first error met" $r '(r->failed < 0 || number < r->failed)' 'r->failed < 0'
 mutant "rows: read on after an error" $r '&& r->failed < 0 &&' '&&'
 mutant "rows: each task to the range's beginning" $r 'rows, range->at + r->done}' 'rows, range->at}'
 mutant "rows: each task from the range's beginning" $r '{range->first + r->done, rows' '{range->first, rows'
