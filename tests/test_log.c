@@ -49,13 +49,14 @@ static int tear_down(void **state) {
 static mn_status open_log(struct mn_log *log, int64_t resumed) {
   static struct mn_checkpoint from = {.option_count = 2};
   static struct mn_device device = {.name = "CPU"};
-  static struct mn_session session = {.device = &device};
+  static struct mn_session session = {.device = &device, .logged = 2};
   session.from = resumed < 0 ? NULL : &from;
   strcpy(session.run.id, id);
   strcpy(session.begun, id);
   from.progress.step = resumed;
   memcpy(from.options, config, sizeof config);
-  return mn_log_open(log, path, &session, config, 2);
+  memcpy(session.config, config, sizeof config);
+  return mn_log_open(log, path, &session);
 }
 
 /* A trainer that has come to this step, of a model without layers. */

@@ -330,7 +330,7 @@ static void what_config_cannot_hold_is_refused(void **state) {
   memset(line + length, 'd', MN_TEXT_VALUE - 1);
   o = good(line);
   struct mn_text config[CONFIG];
-  mn_options_config(&o, config, CONFIG);
+  mn_options_list(&o, MN_OPTION_CONFIG, config, CONFIG);
   assert_string_equal(config[0].name, "data");
   assert_string_equal(config[0].value, line + length);
   strcat(line, "d");
@@ -351,8 +351,8 @@ static void config_is_canonical(void **state) {
   struct mn_options b =
       good("train --data d --hidden 128,8 --lr .05 --eps 1e-5 --clip 1.5 --nesterov --seed 7 --quiet");
   struct mn_text one[CONFIG], two[CONFIG];
-  int count = mn_options_config(&a, one, CONFIG);
-  assert_int_equal(mn_options_config(&b, two, CONFIG), count);
+  int count = mn_options_list(&a, MN_OPTION_CONFIG, one, CONFIG);
+  assert_int_equal(mn_options_list(&b, MN_OPTION_CONFIG, two, CONFIG), count);
   for (int i = 0; i < count; i++) assert_string_equal(one[i].value, two[i].value);
   static const char *const expected[][2] = {
       {"hidden", "128,8"}, {"lr", "0.05"}, {"clip", "1.5"},  {"nesterov", "yes"}, {"seed", "7"},
@@ -375,12 +375,12 @@ static void config_survives_the_way_back(void **state) {
   for (int k = 0; k < 2; k++) {
     struct mn_options from = good(lines[k]), to = good("train --resume --checkpoint c");
     struct mn_text config[CONFIG], again[CONFIG];
-    int count = mn_options_config(&from, config, CONFIG);
+    int count = mn_options_list(&from, MN_OPTION_CONFIG, config, CONFIG);
     assert_int_equal(mn_options_check(&to), MN_USAGE);
     for (int i = 0; i < count; i++)
       assert_int_equal(mn_options_set(&to, config[i].name, config[i].value), MN_OK);
     assert_int_equal(mn_options_check(&to), MN_OK);
-    assert_int_equal(mn_options_config(&to, again, CONFIG), count);
+    assert_int_equal(mn_options_list(&to, MN_OPTION_CONFIG, again, CONFIG), count);
     for (int i = 0; i < count; i++) assert_string_equal(again[i].value, config[i].value);
     assert_true(to.lr == from.lr && to.steps == from.steps && to.epochs == from.epochs &&
                 to.hidden.count == from.hidden.count);

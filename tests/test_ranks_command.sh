@@ -71,6 +71,10 @@ for n in "${ranks[@]}"; do
 done
 "$minnow" train --device "$device" --quiet --checkpoint turn.h5 --resume >out
 "$minnow" diff alone.h5 turn.h5 >/dev/null || fail "resumed by other numbers of ranks, it is another run"
+# What a resume passes over is told once, not by each rank.
+"$minnow" train "${options[@]}" --quiet --checkpoint cut.h5 --keep 2 --save-every 12 --stop-at 18 >out
+truncate --size 1000 cut.h5
+command_ends 0 "passed over .*cut.h5" -n 2 "${as_host[@]}" "$minnow" train --device "$device" --quiet --checkpoint cut.h5 --resume
 # Replicas do nearly the same, and the run goes on with other shards and replicas.
 "$minnow" train "${options[@]}" --precision fp64 --quiet --checkpoint alone64.h5 >alone64
 for n in "${ranks[@]}"; do

@@ -533,10 +533,11 @@ static void a_run_without_a_step_is_saved(void **state) {
   struct mn_saves saves;
   struct mn_session session = {.model = r.training.model, .optimizer = r.training.optimizer};
   session.options.checkpoint = path, session.options.keep = 1;
+  memcpy(session.config, config, sizeof config);
+  session.config_count = COUNT(config);
   for (int resumed = 0; resumed < 2; resumed++) {
     session.from = resumed ? &from : NULL;
     MUST(mn_saves_open(&saves, &session, &r.progress));
-    saves.config = config, saves.config_count = COUNT(config);
     MUST(mn_saves_end(&saves));
     mn_saver_close(saves.saver);
     if (resumed) assert_int_not_equal(access(path, F_OK), 0);

@@ -18,11 +18,12 @@ static void resume(const char *path, size_t size) {
   struct mn_log log;
   struct stat after;
   static struct mn_device device = {.name = "CPU"};
-  static struct mn_session session = {.device = &device, .from = &from};
+  static struct mn_session session = {.device = &device, .from = &from, .logged = 2};
   strcpy(session.run.id, id);
   strcpy(session.begun, id);
   memcpy(from.options, config, sizeof config);
-  mn_status status = mn_log_open(&log, path, &session, config, 2);
+  memcpy(session.config, config, sizeof config);
+  mn_status status = mn_log_open(&log, path, &session);
   fuzz_check(status, allowed);
   fuzz_check(mn_log_close(&log, status), allowed);
   MN_REQUIRE(stat(path, &after) == 0);

@@ -4,7 +4,7 @@
 #include <string.h>
 
 #include "tests/fuzz/input.h"
-#include "train/command/options.h"
+#include "train/command/options_table.h"
 
 enum { MOST = 40 };
 
@@ -13,12 +13,12 @@ static void round_trip(const struct mn_options *options) {
   struct mn_text texts[MN_CHECKPOINT_OPTIONS], again[MN_CHECKPOINT_OPTIONS];
   char *argv[] = {"minnow", "train", "--resume", "--checkpoint", "F", NULL};
   struct mn_options fresh;
-  int done, count = mn_options_config(options, texts, MN_CHECKPOINT_OPTIONS);
+  int done, count = mn_options_list(options, MN_OPTION_CONFIG, texts, MN_CHECKPOINT_OPTIONS);
   MN_REQUIRE(mn_options_parse(&fresh, 5, argv, &done) == MN_OK && !done);
   for (int i = 0; i < count; i++)
     if (mn_options_set(&fresh, texts[i].name, texts[i].value) != MN_OK)
       mn_abort(__FILE__, __LINE__, mn_message());
-  MN_REQUIRE(mn_options_config(&fresh, again, MN_CHECKPOINT_OPTIONS) == count);
+  MN_REQUIRE(mn_options_list(&fresh, MN_OPTION_CONFIG, again, MN_CHECKPOINT_OPTIONS) == count);
   for (int i = 0; i < count; i++)
     if (strcmp(texts[i].value, again[i].value) != 0) mn_abort(__FILE__, __LINE__, texts[i].name);
 }

@@ -12,53 +12,48 @@
  * which takes seconds, not minutes. */
 enum { BENCH_WIDTH = 8192, BENCH_WIDTH_CPU = 1024, BENCH_GROUP = 16 };
 
-/* Announces the device only after the command has run, so that an error in its input is the only line on
- * stderr. */
-static mn_status leave(struct mn_device *device, const struct mn_options *options, mn_status status) {
-  if (status == MN_OK || status == MN_FAILED) mn_announce_device(device, options);
-  mn_device_close(device);
-  return status;
-}
-
-static mn_status run_gradcheck(FILE *out, const struct mn_options *options) {
-  struct mn_check_config config = {.has_loss = options->loss >= 0,
-                                   .batch = options->batch,
-                                   .seed = options->seed,
-                                   .tolerance = options->tolerance};
-  mn_options_model(options, &config.model);
-  struct mn_device *device;
-  MN_TRY(mn_session_context(&device, options, options->device, "fp64"));
-  return leave(device, options, mn_gradcheck(out, device, &config, options->json));
-}
-
-static mn_status run_parity(FILE *out, const struct mn_options *options) {
-  struct mn_case first; /* read so that a wrong file is refused before a GPU starts */
-  MN_TRY(mn_case_read(options->files[0], 0, &first));
-  mn_case_free(&first);
-  struct mn_device *device;
-  MN_TRY(mn_session_context(&device, options, options->device,
-                            mn_precision_name((enum mn_precision)options->precision)));
-  return leave(device, options, mn_parity(out, device, options->files[0], options->tolerance, options->json));
-}
-
-static mn_status run_bench(FILE *out, const struct mn_options *options) {
-  struct mn_check_config config = {.batch = options->batch, .seed = options->seed, .plans = options->plans};
-  mn_options_model(options, &config.model);
-  mn_options_optimizer(options, &config.optimizer);
-  struct mn_device *device;
-  MN_TRY(mn_session_context(&device, options, options->device,
-                            mn_precision_name((enum mn_precision)options->precision)));
-  struct mn_model_config *model = &config.model;
+/* What bench takes where the options name no shape. */
+static void fill_shape(struct mn_model_config *model, const struct mn_device *device) {
   int64_t width = device->type == MN_DEVICE_CPU ? BENCH_WIDTH_CPU : BENCH_WIDTH;
   if (model->inputs == 0) model->inputs = width;
   if (model->depth == 0) model->depth = 1, model->hidden[0] = width;
-  if (model->groups == 0) {
-    model->groups = model->hidden[0] / BENCH_GROUP;
-    for (int i = 0; i < model->depth; i++)
-      if (model->hidden[i] % BENCH_GROUP || model->hidden[i] % (model->groups ? model->groups : 1))
-        model->groups = 1;
+  if (model->groups != 0) return;
+  model->groups = model->hidden[0] / BENCH_GROUP;
+  for (int i = 0; i < model->depth; i++)
+    if (model->hidden[i] % BENCH_GROUP || model->hidden[i] % (model->groups ? model->groups : 1))
+      model->groups = 1;
+}
+
+static mn_status check(FILE *out, struct mn_device *device, const struct mn_options *o) {
+  struct mn_check_config config = {.has_loss = o->loss >= 0,
+                                   .batch = o->batch,
+                                   .seed = o->seed,
+                                   .tolerance = o->tolerance,
+                                   .plans = o->plans};
+  mn_options_model(o, &config.model);
+  mn_options_optimizer(o, &config.optimizer);
+  if (o->command == MN_COMMAND_GRADCHECK) return mn_gradcheck(out, device, &config, o->json);
+  if (o->command == MN_COMMAND_PARITY) return mn_parity(out, device, o->files[0], o->tolerance, o->json);
+  fill_shape(&config.model, device);
+  return mn_bench(out, device, &config, o->json);
+}
+
+/* gradcheck, parity and bench. The device is announced only after the command has run, so that an error in
+ * its input is the only line on stderr; a wrong file of cases is refused before a GPU starts. */
+static mn_status run_check(FILE *out, const struct mn_options *o) {
+  const enum mn_precision precision =
+      o->command == MN_COMMAND_GRADCHECK ? MN_FP64 : (enum mn_precision)o->precision;
+  struct mn_device *device;
+  struct mn_case first;
+  if (o->command == MN_COMMAND_PARITY) {
+    MN_TRY(mn_case_read(o->files[0], 0, &first));
+    mn_case_free(&first);
   }
-  return leave(device, options, mn_bench(out, device, &config, options->json));
+  MN_TRY(mn_session_context(&device, o, o->device, mn_precision_name(precision)));
+  const mn_status status = check(out, device, o);
+  if (status == MN_OK || status == MN_FAILED) mn_announce_device(device, o);
+  mn_device_close(device);
+  return status;
 }
 
 mn_status mn_command_run(FILE *out, const struct mn_options *o) {
@@ -68,15 +63,12 @@ mn_status mn_command_run(FILE *out, const struct mn_options *o) {
   case MN_COMMAND_TRAIN:
     return mn_train(out, o);
   case MN_COMMAND_EVAL:
-    return mn_eval(out, o);
   case MN_COMMAND_PREDICT:
-    return mn_predict(out, o);
+    return mn_apply(out, o);
   case MN_COMMAND_GRADCHECK:
-    return run_gradcheck(out, o);
   case MN_COMMAND_PARITY:
-    return run_parity(out, o);
   case MN_COMMAND_BENCH:
-    return run_bench(out, o);
+    return run_check(out, o);
   case MN_COMMAND_PLOT:
     return mn_plot(o->out, o->force, o->files, o->file_count);
   case MN_COMMAND_INFO:

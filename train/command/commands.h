@@ -18,13 +18,10 @@ mn_status mn_command_run(FILE *out, const struct mn_options *options);
  * without a finite loss does not end the run. */
 mn_status mn_train(FILE *out, const struct mn_options *options);
 
-/* Loss and, for classes, accuracy of a checkpoint on a dataset or its test part. MN_FAILED, also from
- * mn_predict: a value is not finite; it is named with its row. */
-mn_status mn_eval(FILE *out, const struct mn_options *options);
-
-/* The outputs of a checkpoint for a dataset's x, as HDF5: dataset "y" [n, K], and with classes "label" [n]
- * int32. */
-mn_status mn_predict(FILE *out, const struct mn_options *options);
+/* `eval`: loss and scores of a checkpoint on a dataset or its test part. `predict`: the outputs of a
+ * checkpoint for a dataset's x, as HDF5 (train/FILES.md). MN_FAILED: a value is not finite; it is named with
+ * its row. */
+mn_status mn_apply(FILE *out, const struct mn_options *options);
 
 /* Reads `count` ≥ 1 logs (train/command/log.h) and draws training loss (as logged, and smoothed), test loss,
  * test accuracy if there is one, and learning rate over the optimizer steps into `out`: PNG if its name ends

@@ -243,18 +243,15 @@ static mn_status info_other(struct mn_json *json, struct mn_hdf5_file *file) {
   return MN_OK;
 }
 
-static mn_status info_open(FILE *out, struct mn_hdf5_file *file, int as_json) {
-  int checkpoint;
-  struct mn_json json;
-  MN_TRY(mn_checkpoint_format(file, &checkpoint));
-  MN_TRY(mn_json_begin_answer(&json, !as_json));
-  return mn_json_end_answer(&json, out, (checkpoint ? info_checkpoint : info_other)(&json, file));
-}
-
-mn_status mn_info(FILE *out, const char *path, int json) {
+mn_status mn_info(FILE *out, const char *path, int as_json) {
   struct mn_hdf5_file file;
+  struct mn_json json;
+  int checkpoint;
   MN_TRY(mn_hdf5_open(&file, path, "take a copy or make it anew", 0));
-  const mn_status status = info_open(out, &file, json);
+  mn_status status = mn_checkpoint_format(&file, &checkpoint);
+  if (status == MN_OK) status = mn_json_begin_answer(&json, !as_json);
+  if (status == MN_OK)
+    status = mn_json_end_answer(&json, out, (checkpoint ? info_checkpoint : info_other)(&json, &file));
   mn_hdf5_close(&file);
   return status;
 }

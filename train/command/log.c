@@ -122,16 +122,14 @@ static void end_line(struct mn_log *log, struct mn_json *json) {
   (void)cut(log); /* if this fails, a resume drops the partial line */
 }
 
-static void write_start(struct mn_log *log, const struct mn_session *session, const struct mn_text *config,
-                        int count) {
+static void write_start(struct mn_log *log, const struct mn_session *session) {
   struct mn_json json;
   if (!begin_line(log, &json, "start")) return;
   mn_json_string(&json, "run", session->begun);
   mn_json_open(&json, "config");
-  for (int i = 0; i < count; i++) {
-    const struct mn_text *option = &config[i];
-    const struct mn_checkpoint *from = session->from;
-    const char *then = from ? mn_text_find(from->options, from->option_count, option->name) : NULL;
+  for (int i = 0; i < session->logged; i++) {
+    const struct mn_text *option = &session->config[i];
+    const char *then = mn_resume_find(session, option->name);
     mn_json_string(&json, option->name, then ? then : option->value);
   }
   mn_json_close(&json);
@@ -140,8 +138,7 @@ static void write_start(struct mn_log *log, const struct mn_session *session, co
   end_line(log, &json);
 }
 
-mn_status mn_log_open(struct mn_log *log, const char *path, const struct mn_session *session,
-                      const struct mn_text *config, int count) {
+mn_status mn_log_open(struct mn_log *log, const char *path, const struct mn_session *session) {
   *log = (struct mn_log){.path = path, .start = mn_seconds(), .loss = NAN};
   log->last = log->start;
   if (!path) return MN_OK;
@@ -159,23 +156,24 @@ mn_status mn_log_open(struct mn_log *log, const char *path, const struct mn_sess
   const int error = found && !log->ended ? cut(log) : 0;
   if (error) return cannot_use(log, error);
   log->begun = log->end == 0;
-  if (log->begun) write_start(log, session, config, count);
+  if (log->begun) write_start(log, session);
   return MN_OK;
 }
 
-void mn_log_resume(struct mn_log *log, int64_t step, const struct mn_session *session,
-                   const struct mn_text *config, int count) {
+static void write_value(struct mn_json *json, const struct mn_session *session, const char *name) {
+  mn_json_string(json, name, mn_text_find(session->config, session->logged, name));
+}
+
+void mn_log_resume(struct mn_log *log, const struct mn_session *session) {
   struct mn_json json;
   if (session->changes == 0 || !begin_line(log, &json, "resume")) return;
-  mn_json_integer(&json, "step", step);
+  mn_json_integer(&json, "step", session->from->progress.step);
   mn_json_string(&json, "run", session->run.id);
   mn_json_open(&json, "changed");
   for (int i = 0; i < session->changes; i++) {
     const int other = mn_option_excludes(mn_option_find(session->changed[i].name));
-    mn_json_string(&json, session->changed[i].name, mn_text_find(config, count, session->changed[i].name));
-    if (other < 0) continue;
-    const char *name = mn_option_rows[other].name;
-    mn_json_string(&json, name, mn_text_find(config, count, name));
+    write_value(&json, session, session->changed[i].name);
+    if (other >= 0) write_value(&json, session, mn_option_rows[other].name);
   }
   mn_json_close(&json);
   open_time(&json, mn_seconds() - log->start);

@@ -48,20 +48,18 @@ struct mn_log {
   off_t end;    /* the offset in the file of the next byte */
 };
 
-/* Opens and locks `path`, the log of the session's run; NULL to keep no log. config[count]: the run's
- * options. A new run creates the file, and writes the first line. A resumed run keeps an existing log up to
- * the step of the checkpoint, if the log has the checkpoint's run there and does not end before; a missing
- * log is created, and its first line has the options up to that step. MN_NO_CREATE: a new run's file exists,
- * the log is not this run's, another run is writing it, or it cannot be created; MN_IO; MN_NO_MEMORY. An
- * existing file is then unchanged. Close the log in any case. */
-mn_status mn_log_open(struct mn_log *log, const char *path, const struct mn_session *session,
-                      const struct mn_text *config, int count);
+/* Opens and locks `path`, the log of the session's run; NULL to keep no log. A new run creates the file, and
+ * writes the first line. A resumed run keeps an existing log up to the step of the checkpoint, if the log has
+ * the checkpoint's run there and does not end before; a missing log is created, and its first line has the
+ * options up to that step. MN_NO_CREATE: a new run's file exists, the log is not this run's, another run is
+ * writing it, or it cannot be created; MN_IO; MN_NO_MEMORY. An existing file is then unchanged. Close the log
+ * in any case. */
+mn_status mn_log_open(struct mn_log *log, const char *path, const struct mn_session *session);
 
-/* Writes the line of a run that was resumed after `step` with other options, if there are any. It has each
- * option of session->changed, and the option that it excludes if there is one, with their values in
- * `config`. */
-void mn_log_resume(struct mn_log *log, int64_t step, const struct mn_session *session,
-                   const struct mn_text *config, int count);
+/* Writes the line of a run that was resumed with other options, if there are any, before its first step. It
+ * has each option of session->changed, and the option that it excludes if there is one, with their values in
+ * session->config. */
+void mn_log_resume(struct mn_log *log, const struct mn_session *session);
 
 /* Each writes a line; see `error` above. mn_log_step: the trainer's last step. `accuracy` is NaN without
  * classes. `ended`: why a run ended that did not fail. */

@@ -76,15 +76,13 @@ void mn_options_model(const struct mn_options *options, struct mn_model_config *
 /* The optimizer that the options name. */
 void mn_options_optimizer(const struct mn_options *options, struct mn_optimizer_config *out);
 
-/* The options that make a run what it is (data, model, training, seed, precision: what /config holds), as
- * text by name; returns how many. It always lists all of them; if two exclude each other, the unset one has
- * the text "0" or "". Values are canonical: two spellings of one value give one text. No text is cut off:
- * mn_options_parse refuses a value that does not fit. */
-int mn_options_config(const struct mn_options *options, struct mn_text *out, int room);
-
-/* The options of train that a resumed run takes over too, though they make no difference to the result (log,
- * saves), as such texts; returns how many. An option that is unset, or too long for a text, is left out. */
-int mn_options_kept(const struct mn_options *options, struct mn_text *out, int room);
+/* The options of train that have `flag`, as text by name; returns how many. MN_OPTION_CONFIG
+ * (options_table.h): those that make a run what it is (data, model, training, seed, precision: what /config
+ * holds). It always lists all of them; if two exclude each other, the unset one has the text "0" or "".
+ * Values are canonical: two spellings of one value give one text. No text is cut off: mn_options_parse
+ * refuses a value that does not fit. MN_OPTION_KEPT: those that a resumed run takes over too; one that is
+ * unset, or too long for a text, is left out. */
+int mn_options_list(const struct mn_options *options, int flag, struct mn_text *out, int room);
 
 /* Sets option `name` from such a text, for resuming from a checkpoint's /config; call mn_options_check when
  * all are set. `value` is borrowed: a path points into it. MN_BAD_DATA: no such option or value. */

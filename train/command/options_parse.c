@@ -186,7 +186,6 @@ static void print_version(void) {
 static mn_status answer(int argc, char **argv, int *done) {
   enum mn_command command;
   const char *first = argv[1];
-  int asked = 1;
   if (strcmp(first, "--version") == 0) {
     print_version();
   } else if (strcmp(first, "help") == 0 && argc > 2) {
@@ -196,9 +195,9 @@ static mn_status answer(int argc, char **argv, int *done) {
   } else if (strcmp(first, "help") == 0 || strcmp(first, "--help") == 0 || strcmp(first, "-h") == 0) {
     print_commands(stdout);
   } else {
-    asked = 0;
+    return MN_OK;
   }
-  *done = asked;
+  *done = 1;
   return MN_OK;
 }
 
@@ -289,31 +288,32 @@ static enum mn_rule_kind first_rule(const struct mn_rule_member *member) {
   return (enum mn_rule_kind)(ffs((int)member->rules) - 1);
 }
 
-/* An option of another rule is a mistake. */
+/* The first option that was given for another rule than the optimizer's, or NULL. */
+static const struct mn_rule_member *find_stray(const struct mn_options *o) {
+  for (const struct mn_rule_member *m = mn_rule_members; m < mn_rule_members + MN_RULE_MEMBERS; m++)
+    if (mn_options_given(o, m->name) && !(m->rules >> o->optimizer & 1)) return m;
+  return NULL;
+}
+
 static mn_status check_optimizer(const struct mn_options *o) {
-  for (int i = 0; i < MN_RULE_MEMBERS; i++) {
-    const struct mn_rule_member *m = &mn_rule_members[i];
-    if (mn_options_given(o, m->name) && !(m->rules >> o->optimizer & 1))
-      return mn_fail(MN_USAGE, "--%s is not for --optimizer %s; leave it out, or take %s", m->name,
-                     mn_optimizer_name(o->optimizer), mn_optimizer_name(first_rule(m)));
-  }
+  const struct mn_rule_member *stray = find_stray(o);
+  if (stray)
+    return mn_fail(MN_USAGE, "--%s is not for --optimizer %s; leave it out, or take %s", stray->name,
+                   mn_optimizer_name(o->optimizer), mn_optimizer_name(first_rule(stray)));
   if (mn_options_given(o, "nesterov") && o->momentum == 0)
     return mn_fail(MN_USAGE, "--nesterov needs --momentum above 0");
   return MN_OK;
 }
 
 static mn_status check_values(const struct mn_options *o) {
-  MN_TRY(check_optimizer(o));
-  if (o->command == MN_COMMAND_TRAIN) {
-    if (o->synthetic && o->loss > MN_LOSS_MSE)
-      return mn_fail(MN_USAGE,
-                     "--loss %s needs classes, which --synthetic has none of; use --data or --loss mse",
-                     mn_loss_name((enum mn_loss)o->loss));
-    const char *drop = mn_options_given(o, "step-every") ? "step-every" : "step-factor";
-    if (o->schedule != MN_SCHEDULE_STEP && mn_options_given(o, drop))
-      return mn_fail(MN_USAGE, "--%s goes with --schedule step alone, not with %s", drop,
-                     mn_schedule_name((enum mn_schedule_kind)o->schedule));
-  }
+  if (o->synthetic && o->loss > MN_LOSS_MSE)
+    return mn_fail(MN_USAGE,
+                   "--loss %s needs classes, which --synthetic has none of; use --data or --loss mse",
+                   mn_loss_name((enum mn_loss)o->loss));
+  const char *drop = mn_options_given(o, "step-every") ? "step-every" : "step-factor";
+  if (o->schedule != MN_SCHEDULE_STEP && mn_options_given(o, drop))
+    return mn_fail(MN_USAGE, "--%s goes with --schedule step alone, not with %s", drop,
+                   mn_schedule_name((enum mn_schedule_kind)o->schedule));
   for (int i = 0; i < o->hidden.count && o->groups > 0; i++)
     if (mn_block_check_groups(o->hidden.items[i], o->groups) != MN_OK)
       return mn_fail(MN_USAGE, "--groups %ld does not divide --hidden %ld: %s", (long)o->groups,
@@ -324,13 +324,8 @@ static mn_status check_values(const struct mn_options *o) {
 mn_status mn_options_check(const struct mn_options *options) {
   MN_TRY(check_rules(options, 0));
   MN_TRY(check_needed(options));
+  MN_TRY(check_optimizer(options));
   return check_values(options);
-}
-
-/* An option of one rule implies that rule. */
-static void imply_optimizer(struct mn_options *o) {
-  for (const struct mn_rule_member *m = mn_rule_members; m < mn_rule_members + MN_RULE_MEMBERS; m++)
-    if (mn_options_given(o, m->name) && !(m->rules >> o->optimizer & 1)) o->optimizer = first_rule(m);
 }
 
 mn_status mn_options_parse(struct mn_options *out, int argc, char **argv, int *done) {
@@ -353,7 +348,8 @@ mn_status mn_options_parse(struct mn_options *out, int argc, char **argv, int *d
   }
   MN_TRY(check_picture(out));
   if (mn_options_given(out, "steps") && !mn_options_given(out, "epochs")) out->epochs = 0;
-  if (!mn_options_given(out, "optimizer")) imply_optimizer(out);
+  const struct mn_rule_member *stray = mn_options_given(out, "optimizer") ? NULL : find_stray(out);
+  if (stray) out->optimizer = first_rule(stray); /* an option of one rule implies that rule */
   const struct mn_schedule schedule = mn_trainer_defaults((enum mn_rule_kind)out->optimizer, 1).schedule;
   if (!mn_options_given(out, "lr")) out->lr = schedule.rate;
   if (!mn_options_given(out, "schedule")) out->schedule = schedule.kind;
@@ -391,28 +387,16 @@ void mn_options_optimizer(const struct mn_options *o, struct mn_optimizer_config
 
 /* /config. */
 
-int mn_options_config(const struct mn_options *options, struct mn_text *out, int room) {
-  int count = 0;
-  for (int i = 0; i < mn_option_count; i++) {
-    if (!mn_option_taken(i, MN_COMMAND_TRAIN) || !(mn_option_rows[i].flags & MN_OPTION_CONFIG)) continue;
-    MN_REQUIRE(count < room);
-    struct mn_text *text = &out[count++];
-    snprintf(text->name, sizeof text->name, "%s", mn_option_rows[i].name);
-    mn_option_show(text->value, sizeof text->value, options, i);
-  }
-  return count;
-}
-
-int mn_options_kept(const struct mn_options *options, struct mn_text *out, int room) {
+int mn_options_list(const struct mn_options *options, int flag, struct mn_text *out, int room) {
   int count = 0;
   for (int i = 0; i < mn_option_count; i++) {
     const struct mn_option_row *row = &mn_option_rows[i];
     struct mn_text text;
-    if (!(row->flags & MN_OPTION_KEPT)) continue;
+    if (!(row->flags & flag)) continue;
     const char *unset = row->initial ? row->initial : row->kind == MN_KIND_TEXT ? "" : "0";
     snprintf(text.name, sizeof text.name, "%s", row->name);
-    if (mn_option_show(text.value, sizeof text.value, options, i) >= (int)sizeof text.value ||
-        strcmp(text.value, unset) == 0)
+    const int length = mn_option_show(text.value, sizeof text.value, options, i);
+    if (flag == MN_OPTION_KEPT && (length >= (int)sizeof text.value || strcmp(text.value, unset) == 0))
       continue;
     MN_REQUIRE(count < room);
     out[count++] = text;

@@ -47,7 +47,7 @@ mn_status mn_owned_identify(struct mn_session *s) {
   uint64_t hash = 0;
   snprintf(sample, sizeof sample, "%.16s", s->fingerprint);
   if (!s->from) {
-    const int count = mn_options_config(&s->options, texts, MN_CHECKPOINT_OPTIONS);
+    const int count = mn_options_list(&s->options, MN_OPTION_CONFIG, texts, MN_CHECKPOINT_OPTIONS);
     hash = add(add_options(hash, texts, count), sample);
     if (s->options.init) MN_TRY(mn_snapshot_hash_weights(&hash, s->options.init, s->model));
     show(s->run.id, sizeof s->run.id, hash);
@@ -120,7 +120,6 @@ mn_status mn_owned_check(const struct mn_session *s) {
                    o->checkpoint, (int)(basename(path) - path), path, found,
                    strcmp(found, basename(path)) == 0 ? "" : ", or move it away");
   if (o->resume) MN_TRY(mn_checkpoint_check_files(path, 1, MN_ATOMIC_FILE_BEST + 1, &s->run, 0));
-  if (o->dry_run) return MN_OK;
   MN_TRY(mn_atomic_file_create(&file, path));
   mn_atomic_file_discard(&file);
   return MN_OK;

@@ -132,17 +132,6 @@ static void show_scores(const struct scores *s, struct mn_json *json) {
 
 /* ---- eval ---- */
 
-typedef mn_status work(FILE *out, struct mn_session *s);
-
-/* Does `run` with a session; targets: its rows need them. */
-static mn_status with_session(FILE *out, const struct mn_options *options, int targets, work *run) {
-  struct mn_session s;
-  mn_status status = mn_session_read(&s, options, targets);
-  if (status == MN_OK) status = run(out, &s);
-  mn_session_close(&s);
-  return status;
-}
-
 static mn_status open_evaluator(struct mn_evaluator **out, struct mn_session *s, enum mn_pass_kind kind) {
   const struct mn_options *o = &s->options;
   return mn_evaluator_open(out, s->model, s->test, kind, o->batch, (enum mn_place)o->place);
@@ -191,10 +180,6 @@ static mn_status eval(FILE *out, struct mn_session *s) {
   mn_evaluator_close(evaluator);
   close_scores(&scores);
   return status;
-}
-
-mn_status mn_eval(FILE *out, const struct mn_options *options) {
-  return with_session(out, options, 1, eval);
 }
 
 /* ---- predict ---- */
@@ -378,6 +363,11 @@ static mn_status predict(FILE *out, struct mn_session *s) {
   return MN_OK;
 }
 
-mn_status mn_predict(FILE *out, const struct mn_options *options) {
-  return with_session(out, options, 0, predict);
+mn_status mn_apply(FILE *out, const struct mn_options *options) {
+  const int evaluates = options->command == MN_COMMAND_EVAL;
+  struct mn_session s;
+  mn_status status = mn_session_read(&s, options, evaluates);
+  if (status == MN_OK) status = (evaluates ? eval : predict)(out, &s);
+  mn_session_close(&s);
+  return status;
 }

@@ -10,6 +10,7 @@
 #include "data/fingerprint.h"
 #include "engine/ranks/ranks.h"
 #include "train/command/announce.h"
+#include "train/command/options_table.h"
 #include "train/command/watchdog.h"
 
 /* Reads "PxD", or "P" for Px1. Returns 0 for any other text. */
@@ -50,7 +51,8 @@ mn_status mn_ranks_meet(struct mn_session *s) {
 mn_status mn_ranks_compare_options(const struct mn_session *s) {
   const struct mn_options *o = &s->options;
   struct mn_text mine[MN_CHECKPOINT_OPTIONS + 2] = {0}, first[MN_CHECKPOINT_OPTIONS + 2];
-  const int count = mn_options_config(o, mine, MN_CHECKPOINT_OPTIONS); /* the same names on every rank */
+  const int count =
+      mn_options_list(o, MN_OPTION_CONFIG, mine, MN_CHECKPOINT_OPTIONS); /* the same names on every rank */
   strcpy(mine[count].name, "ranks");
   snprintf(mine[count].value, sizeof mine->value, "%s", o->ranks);
   strcpy(mine[count + 1].name, "rank-timeout");

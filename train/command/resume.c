@@ -11,18 +11,19 @@
 
 /* ---- options ---- */
 
-static const char *find_then(const struct mn_session *s, const char *name) {
+const char *mn_resume_find(const struct mn_session *s, const char *name) {
+  if (!s->from) return NULL;
   return mn_text_find(s->from->options, s->from->option_count, name);
 }
 
 /* The old value as text; if it was unset, the option that replaced it. */
 static void show_then(char *out, size_t size, const struct mn_session *s, int index) {
-  const char *name = mn_option_rows[index].name, *then = find_then(s, name);
+  const char *name = mn_option_rows[index].name, *then = mn_resume_find(s, name);
   int excludes = mn_option_excludes(index);
   const char *other = excludes >= 0 ? mn_option_rows[excludes].name : NULL;
   if (strcmp(name, "loss") == 0) then = mn_loss_name(s->from->model.loss); /* /config may have "auto" */
-  if (other && find_then(s, other) && (!*then || strcmp(then, "0") == 0))
-    snprintf(out, size, "--%s %.200s", other, find_then(s, other));
+  if (other && mn_resume_find(s, other) && (!*then || strcmp(then, "0") == 0))
+    snprintf(out, size, "--%s %.200s", other, mn_resume_find(s, other));
   else
     snprintf(out, size, "%s", then);
 }
@@ -39,7 +40,7 @@ static void note_change(struct mn_session *s, int index) {
 static mn_status take_file(struct mn_session *s, const char *option, const char *then) {
   const int log = strcmp(option, "log") == 0;
   char *path = log ? s->log_path : s->data_path;
-  const char *whole = find_then(s, log ? "log_path" : "data_path");
+  const char *whole = mn_resume_find(s, log ? "log_path" : "data_path");
   if (!*then) return mn_options_set(&s->options, option, then);
   if (log && s->fork) return MN_OK;
   MN_TRY(mn_owned_find(s, option, whole ? whole : then, path));
@@ -50,7 +51,7 @@ static mn_status take_file(struct mn_session *s, const char *option, const char 
 static mn_status take_option(struct mn_session *s, int index) {
   struct mn_options *o = &s->options;
   const struct mn_option_row *row = &mn_option_rows[index];
-  const char *then = find_then(s, row->name);
+  const char *then = mn_resume_find(s, row->name);
   char now[MN_TEXT_VALUE], was[MN_TEXT_VALUE];
   int other = mn_option_excludes(index), named = o->given[index];
   if (!then || (other >= 0 && o->given[other])) return MN_OK;
@@ -70,7 +71,7 @@ static mn_status take_option(struct mn_session *s, int index) {
 
 /* /config has the loss option, which may be "auto"; /model has the loss that was used. */
 static mn_status check_loss(const struct mn_session *s) {
-  const char *asked = find_then(s, "loss"), *used = mn_loss_name(s->from->model.loss);
+  const char *asked = mn_resume_find(s, "loss"), *used = mn_loss_name(s->from->model.loss);
   if (!asked || strcmp(asked, "auto") == 0 || strcmp(asked, used) == 0) return MN_OK;
   return mn_fail(MN_BAD_DATA,
                  "%s: its /config has loss %.40s, but its /model %s: take an older checkpoint or a copy",
@@ -80,7 +81,7 @@ static mn_status check_loss(const struct mn_session *s) {
 mn_status mn_resume_options(struct mn_session *s) {
   struct mn_options *o = &s->options;
   MN_TRY(check_loss(s));
-  if (!find_then(s, "optimizer") && !mn_options_given(o, "optimizer"))
+  if (!mn_resume_find(s, "optimizer") && !mn_options_given(o, "optimizer"))
     o->optimizer = MN_SGD; /* from before there was a choice */
   for (int i = 0; i < mn_option_count; i++)
     if (mn_option_rows[i].flags & (MN_OPTION_CONFIG | MN_OPTION_KEPT)) MN_TRY(take_option(s, i));
@@ -103,7 +104,7 @@ mn_status mn_resume_data(struct mn_session *s, struct mn_progress *p, const stru
   const struct mn_options *o = &s->options;
   const int named = mn_options_given(o, "data") || mn_options_given(o, "x") || mn_options_given(o, "y");
   if (o->data) mn_fingerprint_show(s->fingerprint, train, test);
-  const char *then = s->from && o->data ? find_then(s, "data_rows") : NULL;
+  const char *then = o->data ? mn_resume_find(s, "data_rows") : NULL;
   const int same = then && mn_fingerprint_same(then, s->fingerprint);
   if (then && !same && !named)
     return mn_fail(MN_BAD_DATA,
@@ -112,7 +113,7 @@ mn_status mn_resume_data(struct mn_session *s, struct mn_progress *p, const stru
   /* Keeps an earlier run's longer fingerprint of all rows; this run may have read a sample alone. */
   if (same && strlen(then) > strlen(s->fingerprint))
     snprintf(s->fingerprint, sizeof s->fingerprint, "%s", then);
-  if (s->from && o->data && !same && named && find_then(s, "data")) note_change(s, mn_option_find("data"));
+  if (o->data && !same && named && mn_resume_find(s, "data")) note_change(s, mn_option_find("data"));
   if (mn_text_find(s->changed, s->changes, "best") || mn_text_find(s->changed, s->changes, "data") ||
       (s->fork && s->options.best))
     p->best = -INFINITY, p->best_epoch = p->epoch; /* patience counts from here */
@@ -121,20 +122,30 @@ mn_status mn_resume_data(struct mn_session *s, struct mn_progress *p, const stru
 
 /* ---- texts for the next run ---- */
 
-static void keep_text(struct mn_text *out, int *count, const char *name, const char *value) {
+static void keep_text(struct mn_session *s, const char *name, const char *value) {
   if (!*value) return;
-  snprintf(out[*count].name, sizeof out->name, "%s", name);
-  snprintf(out[(*count)++].value, sizeof out->value, "%s", value);
+  MN_REQUIRE(s->config_count < MN_CHECKPOINT_OPTIONS);
+  struct mn_text *text = &s->config[s->config_count++];
+  snprintf(text->name, sizeof text->name, "%s", name);
+  snprintf(text->value, sizeof text->value, "%s", value);
 }
 
-int mn_resume_kept(const struct mn_session *s, struct mn_text *out, int room) {
-  int count = mn_options_kept(&s->options, out, room - 5);
-  keep_text(out, &count, MN_RUN_ID, s->run.id);
-  keep_text(out, &count, MN_RUN_NAME, s->run.name);
-  keep_text(out, &count, MN_RUN_SOURCE, s->run.source);
-  keep_text(out, &count, "data_rows", s->fingerprint);
-  keep_text(out, &count, MN_VALIDATION_DRAW, s->stratified ? "stratified" : "");
-  return count;
+mn_status mn_resume_config(struct mn_session *s) {
+  const struct mn_options *o = &s->options;
+  const int room = MN_CHECKPOINT_OPTIONS, count = mn_options_list(o, MN_OPTION_CONFIG, s->config, room);
+  s->logged = count;
+  s->config_count = count + mn_options_list(o, MN_OPTION_KEPT, s->config + count, room - count);
+  for (int i = 0; i < s->config_count && o->checkpoint; i++) {
+    struct mn_text *text = &s->config[i];
+    if (*text->value && (strcmp(text->name, "data") == 0 || strcmp(text->name, "log") == 0))
+      MN_TRY(mn_owned_name(s, text->name[0] == 'd' ? o->data : o->log, text->value));
+  }
+  keep_text(s, MN_RUN_ID, s->run.id);
+  keep_text(s, MN_RUN_NAME, s->run.name);
+  keep_text(s, MN_RUN_SOURCE, s->run.source);
+  keep_text(s, "data_rows", s->fingerprint);
+  keep_text(s, MN_VALIDATION_DRAW, s->stratified ? "stratified" : "");
+  return MN_OK;
 }
 
 int mn_resume_history(const struct mn_session *s, struct mn_text out[MN_CHECKPOINT_HISTORY]) {
@@ -154,7 +165,7 @@ int mn_resume_history(const struct mn_session *s, struct mn_text out[MN_CHECKPOI
 
 void mn_resume_describe(const struct mn_session *s) {
   const struct mn_options *o = &s->options;
-  const char *of = find_then(s, MN_RUN_NAME);
+  const char *of = mn_resume_find(s, MN_RUN_NAME);
   if (s->fork)
     mn_announce(o, "fork: %s was saved %s%s, and is a run of its own from here on%s", s->from_path,
                 of ? "as " : "by ", of ? of : "an older minnow",

@@ -12,11 +12,13 @@
 mn_status mn_saves_open(struct mn_saves *s, const struct mn_session *session,
                         const struct mn_progress *progress) {
   const struct mn_options *o = &session->options;
-  *s = (struct mn_saves){.options = o, .ranks = session->ranks, .progress = progress};
+  struct mn_text history[MN_CHECKPOINT_HISTORY];
+  *s = (struct mn_saves){.session = session, .progress = progress};
   s->snapshot = s->told = session->from ? progress->step : -1;
   s->snapshot_time = mn_seconds();
-  if (o->checkpoint && !o->dry_run)
-    MN_TRY(mn_saver_open(&s->saver, o->checkpoint, (int)o->keep, session->model, session->optimizer));
+  if (!o->checkpoint || o->dry_run) return MN_OK;
+  MN_TRY(mn_saver_open(&s->saver, o->checkpoint, (int)o->keep, session->model, session->optimizer));
+  mn_saver_history(s->saver, history, mn_resume_history(session, history));
   return MN_OK;
 }
 
@@ -44,7 +46,7 @@ static mn_status take_snapshot(struct mn_saves *s, int what) {
     s->snapshot = s->progress->step;
     s->snapshot_time = mn_seconds();
   }
-  return mn_saver_start(s->saver, what, s->progress, s->config, s->config_count);
+  return mn_saver_start(s->saver, what, s->progress, s->session->config, s->session->config_count);
 }
 
 /* Broadcasts the first rank's status and answer, which all ranks then use. */
@@ -52,15 +54,16 @@ static mn_status decide(const struct mn_saves *s, mn_status status, int *what) {
   struct {
     int status, what;
   } first = {status, *what};
-  MN_TRY(mn_ranks_broadcast(s->ranks, &first, sizeof first));
+  MN_TRY(mn_ranks_broadcast(s->session->ranks, &first, sizeof first));
   *what = first.what;
-  return mn_ranks_first(s->ranks) || first.status == MN_OK ? status
-                                                           : mn_fail((mn_status)first.status, "%s", "");
+  return mn_ranks_first(s->session->ranks) || first.status == MN_OK
+             ? status
+             : mn_fail((mn_status)first.status, "%s", "");
 }
 
 /* Meanwhile other ranks may check whether this one is alive. */
 static void wait_for_saver(const struct mn_saves *s) {
-  while (s->ranks && mn_saver_busy(s->saver)) {
+  while (s->session->ranks && mn_saver_busy(s->saver)) {
     mn_mpi_attend(MN_WAITS_FOR_NOTHING);
     nanosleep(&(struct timespec){.tv_nsec = 1000000}, NULL);
   }
@@ -68,7 +71,7 @@ static void wait_for_saver(const struct mn_saves *s) {
 }
 
 static int falls_due(const struct mn_saves *s) {
-  const struct mn_options *o = s->options;
+  const struct mn_options *o = &s->session->options;
   if (s->snapshot == s->progress->step) return 0;
   if (mn_watchdog_wants_save()) return 1;
   if (o->save_every <= 0) return 0;
@@ -94,26 +97,26 @@ mn_status mn_saves_at_pause(struct mn_saves *s, int better) {
 int mn_saves_want_a_pause(const struct mn_saves *s) {
   if (!s->saver) return 0;
   if (s->has_best && mn_saver_poll(s->saver, NULL) != MN_OK) return 1;
-  int any_step = s->options->save_seconds || mn_watchdog_wants_save();
+  int any_step = s->session->options.save_seconds || mn_watchdog_wants_save();
   return (s->due || (any_step && falls_due(s))) && !mn_saver_busy(s->saver);
 }
 
 int64_t mn_saves_next(const struct mn_saves *s) {
-  const int64_t every = s->options->save_seconds ? 0 : s->options->save_every;
+  const int64_t every = s->session->options.save_seconds ? 0 : s->session->options.save_every;
   return every > 0 ? (s->progress->step / every + 1) * every : INT64_MAX;
 }
 
 void mn_saves_tell(struct mn_saves *s) {
-  const struct mn_options *o = s->options;
+  const struct mn_options *o = &s->session->options;
   int64_t saved = -1;
   if (!s->saver && mn_watchdog_wants_save()) {
     mn_watchdog_saved();
-    mn_announce(s->options, "nothing is saved: SIGUSR1 asks for it, but there is no --checkpoint");
+    mn_announce(o, "nothing is saved: SIGUSR1 asks for it, but there is no --checkpoint");
   }
   if (s->saver && !s->has_best) (void)note_failure(s, 0);
   if (!s->saver || !o->verbose || mn_saver_poll(s->saver, &saved) != MN_OK || saved <= s->told) return;
   s->told = saved;
-  mn_announce(s->options, "saved step %ld to %s", (long)saved, o->checkpoint);
+  mn_announce(o, "saved step %ld to %s", (long)saved, o->checkpoint);
 }
 
 mn_status mn_saves_end(struct mn_saves *s) {
@@ -134,5 +137,5 @@ mn_status mn_saves_end(struct mn_saves *s) {
 mn_status mn_saves_failed(const struct mn_saves *s) {
   if (s->failure.status == MN_OK) return MN_OK;
   return mn_fail(s->failure.status, "%s: step %ld is saved, but an earlier save failed: %s",
-                 s->options->checkpoint, (long)s->snapshot, s->failure.message);
+                 s->session->options.checkpoint, (long)s->snapshot, s->failure.message);
 }

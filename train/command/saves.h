@@ -11,12 +11,9 @@
 #include "train/command/session.h"
 
 struct mn_saves {
-  const struct mn_options *options;
-  struct mn_ranks *ranks; /* the first rank decides and writes, all send it their shard; NULL if alone */
+  const struct mn_session *session;   /* its first rank decides and writes, all send it their shard */
   const struct mn_progress *progress; /* of the run, as it is now */
   struct mn_saver *saver;             /* NULL if no checkpoint is kept */
-  const struct mn_text *config;       /* /config of the saves, borrowed; set before the first */
-  int config_count;
   int64_t
       snapshot; /* the step of the last snapshot, saved or being saved; −1 before the first or if it failed */
   double snapshot_time;      /* and when it was taken, or the start */
@@ -26,8 +23,8 @@ struct mn_saves {
   int64_t told;              /* the step of the newest save that --verbose has reported */
 };
 
-/* Opens the saves of the session's run, to its --checkpoint; under --dry-run no file is written. The
- * arguments are borrowed. Close the saver before the session. MN_NO_MEMORY. */
+/* Opens the saves of the session's run, to its --checkpoint; under --dry-run no file is written. Both
+ * arguments are borrowed, and session->config is listed. Close the saver before the session. MN_NO_MEMORY. */
 mn_status mn_saves_open(struct mn_saves *saves, const struct mn_session *session,
                         const struct mn_progress *progress);
 

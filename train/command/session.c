@@ -58,10 +58,6 @@ static mn_status open_synthetic(struct mn_session *s) {
   return MN_OK;
 }
 
-static int was_stratified(const struct mn_session *s) {
-  return mn_text_find(s->from->options, s->from->option_count, MN_VALIDATION_DRAW) != NULL;
-}
-
 static mn_status open_rows(const struct mn_session *s, struct mn_dataset **out, enum mn_part part,
                            int targets) {
   const struct mn_options *o = &s->options;
@@ -78,7 +74,7 @@ static mn_status open_file(struct mn_session *s) {
     return mn_fail(MN_USAGE, "--validation %g, but %s has a test part; %s", o->validation, o->data,
                    s->from ? "--data names rows without one" : "leave --validation out");
   s->whole = s->train->rows;
-  s->stratified = !s->from || was_stratified(s);
+  s->stratified = !s->from || mn_resume_find(s, MN_VALIDATION_DRAW);
   MN_TRY(open_rows(s, &s->test, MN_PART_TRAIN, 1));
   MN_TRY(mn_dataset_hold_out(&s->test, MN_PART_TEST, o->validation, o->seed, s->stratified));
   return mn_dataset_hold_out(&s->train, MN_PART_TRAIN, o->validation, o->seed, s->stratified);
@@ -116,7 +112,8 @@ static mn_status check_fit(const struct mn_session *s, struct mn_dataset *d, con
 static mn_status resume(struct mn_session *s) {
   char skipped[1024];
   MN_TRY(mn_checkpoint_load_newest(&s->from, s->options.checkpoint, s->from_path, skipped, sizeof skipped));
-  if (skipped[0]) mn_escape_print(stderr, "minnow: warning: passed over %s\n", skipped);
+  if (skipped[0] && mn_ranks_first(s->ranks))
+    mn_escape_print(stderr, "minnow: warning: passed over %s\n", skipped);
   mn_announce_sums(s->from, s->from_path, s->options.quiet);
   if (s->from->alone)
     return mn_fail(MN_BAD_DATA, "%s holds a model without its training: --init %s begins a new run from it",
@@ -166,7 +163,7 @@ static mn_status open_inputs(struct mn_session *s, struct mn_model_config *confi
                    s->from   ? "a new run with --validation 0.1 or --test-rows has some"
                    : o->data ? "--validation 0.1 holds a tenth out"
                              : "give --test-rows");
-  if (o->data && s->train->classes && s->train->outputs > s->train->rows)
+  if (o->data && s->train->classes && s->train->outputs > s->train->rows && mn_ranks_first(s->ranks))
     mn_escape_print(
         stderr,
         "minnow: warning: %s has a label %lld in y, so that the head has %lld classes for %lld rows: "
@@ -258,15 +255,13 @@ static mn_status weights_model(const struct mn_session *s, struct mn_model_confi
 /* Takes the part that the run held out, or the other one, if the number of rows is that run's. */
 static mn_status take_part(struct mn_session *s, enum mn_part part) {
   const struct mn_options *o = &s->options;
-  const char *share = NULL, *trained = NULL;
-  if (s->from) share = mn_text_find(s->from->options, s->from->option_count, "validation");
+  const char *share = mn_resume_find(s, "validation"), *trained = mn_resume_find(s, "train_rows");
   if (share) MN_TRY(mn_options_set(&s->options, "validation", share));
-  if (share) trained = mn_text_find(s->from->options, s->from->option_count, "train_rows");
   int64_t rows = s->test->rows;
   if (o->validation > 0 && trained &&
       rows - mn_dataset_held_out(rows, o->validation) == strtoll(trained, NULL, 10)) {
     s->whole = rows;
-    s->stratified = was_stratified(s);
+    s->stratified = mn_resume_find(s, MN_VALIDATION_DRAW) != NULL;
     return mn_dataset_hold_out(&s->test, part, o->validation, s->from->progress.seed, s->stratified);
   }
   if (part == MN_PART_TRAIN || o->part != MN_ROWS_TEST) return MN_OK;
@@ -330,11 +325,10 @@ void mn_session_close(struct mn_session *s) {
 }
 
 static void warn_of_differences(const struct mn_session *s) {
-  const struct mn_checkpoint *from = s->from;
   struct mn_text now[MN_CHECKPOINT_FINGERPRINT];
   const int count = mn_describe_fingerprint(s->device, now);
   for (int i = 0; i < count; i++) {
-    const char *then = mn_text_find(from->fingerprint, from->fingerprint_count, now[i].name);
+    const char *then = mn_text_find(s->from->fingerprint, s->from->fingerprint_count, now[i].name);
     if (then && strcmp(then, now[i].value) == 0) continue;
     mn_escape_print(
         stderr,

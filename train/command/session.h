@@ -35,13 +35,16 @@ struct mn_session {
   struct mn_run run;    /* which it is (owned.c), */
   char begun[40];       /* its id without the changes of this resume, */
   int fork;             /* and whether it begins here, from another run's checkpoint */
+  /* What checkpoints record of the run in /config; its first `logged` texts stand in the log too. */
+  struct mn_text config[MN_CHECKPOINT_OPTIONS];
+  int config_count, logged;
   /* The paths of --data and --log that a checkpoint has named. */
   char data_path[MN_CHECKPOINT_PATH], log_path[MN_CHECKPOINT_PATH];
 };
 
 /* Opens everything for `train`, on all ranks that the launcher started. Only the first rank holds the lock,
  * prints and writes. The weights come with --resume from the newest checkpoint that verifies (resume.c), else
- * from --init or from the seed. --dry-run does not lock, create files or draw weights. MN_NO_MEMORY, before
+ * from --init or from the seed. --dry-run does not lock, leave files or draw weights. MN_NO_MEMORY, before
  * memory is taken: the device has less free than parameters and optimizer state need. Call mn_session_close
  * also after an error. */
 mn_status mn_session_train(struct mn_session *session, const struct mn_options *options);
@@ -129,6 +132,9 @@ mn_status mn_owned_leave(const struct mn_session *session, mn_status status);
 
 /* ---- resume.c: options, rows and history that a resumed run takes from its checkpoint ---- */
 
+/* The text called `name` in /config of s->from, which owns it; NULL if there is none. */
+const char *mn_resume_find(const struct mn_session *session, const char *name);
+
 /* Takes every option that the command line leaves open from the checkpoint s->from; mn_owned_find finds its
  * files. An option named with another value goes to s->changed if it is a training option (MN_OPTION_COURSE),
  * else it is MN_USAGE. MN_NO_INPUT: the checkpoint's data does not exist any more. */
@@ -141,8 +147,8 @@ mn_status mn_resume_options(struct mn_session *session);
 mn_status mn_resume_data(struct mn_session *session, struct mn_progress *progress,
                          const struct mn_fingerprint *train, const struct mn_fingerprint *test);
 
-/* Lists the texts that a checkpoint keeps for the next run beside mn_options_config. Returns their number. */
-int mn_resume_kept(const struct mn_session *session, struct mn_text *out, int room);
+/* Lists in s->config the options, then what a checkpoint keeps for the next run. Errors: mn_owned_name's. */
+mn_status mn_resume_config(struct mn_session *session);
 
 /* Lists the /history of this run's checkpoints: the history in s->from, then s->changed. The oldest are
  * dropped if there are too many. Returns their number. */
@@ -175,7 +181,7 @@ mn_status mn_ranks_choose_grid(const struct mn_session *session, const struct mn
 /* ---- needs.c: memory and disk space that a session needs to train ---- */
 
 /* Refuses, before the first step, a run whose disk lacks room for one more checkpoint. Quotas are not
- * checked: a save that exceeds one fails. MN_NO_CREATE: the folder cannot be written; MN_IO. */
+ * checked: a save that exceeds one fails. MN_IO. */
 mn_status mn_needs_check(const struct mn_session *session);
 
 /* Prints the answer of --dry-run for a run before its first step: model, parameters, FLOPs, memory, the rows'

@@ -33,8 +33,6 @@ struct run {
   int signal;                 /* the one that ends the run, whichever rank got it; else 0 */
   double test_loss, accuracy; /* of the last evaluation; NaN before */
   struct since since;
-  struct mn_text config[MN_CHECKPOINT_OPTIONS]; /* the log's options, then mn_resume_kept's */
-  int option_count, config_count;
 };
 
 /* The horizon, in optimizer steps, is --steps, or --epochs over the rows there are. */
@@ -72,24 +70,6 @@ static void describe_places(const struct run *r) {
   mn_announce(&r->session.options, "place: %s (%s)%s%s", train, rows->why, *test ? "; to test: " : "", test);
 }
 
-/* Lists the texts that checkpoints and log record about this run. */
-static mn_status list_config(struct run *r) {
-  const struct mn_session *s = &r->session;
-  const int room = MN_CHECKPOINT_OPTIONS;
-  struct mn_text history[MN_CHECKPOINT_HISTORY];
-  r->option_count = mn_options_config(&s->options, r->config, room);
-  r->config_count = r->option_count + mn_resume_kept(s, r->config + r->option_count, room - r->option_count);
-  for (int i = 0; i < r->config_count && s->options.checkpoint; i++) {
-    struct mn_text *text = &r->config[i];
-    if (*text->value && (strcmp(text->name, "data") == 0 || strcmp(text->name, "log") == 0))
-      MN_TRY(mn_owned_name(s, text->name[0] == 'd' ? s->options.data : s->options.log, text->value));
-  }
-  r->saves.config = r->config;
-  r->saves.config_count = r->config_count;
-  if (r->saves.saver) mn_saver_history(r->saves.saver, history, mn_resume_history(s, history));
-  return MN_OK;
-}
-
 /* The step at which the run ends, or earlier by a signal or --patience. */
 static int64_t stop_of(const struct run *r) {
   const int64_t stop = r->session.options.stop_at, horizon = r->trainer->schedule.horizon;
@@ -99,16 +79,14 @@ static int64_t stop_of(const struct run *r) {
 /* What needs no other rank once the session is open: the rows. */
 static mn_status open_rows(struct run *r, const struct mn_options *options) {
   struct mn_session *s = &r->session;
-  struct mn_trainer_config config = {0};
   MN_TRY(mn_session_train(s, options));
   const struct mn_options *o = &s->options;
-  r->test_loss = r->accuracy = NAN;
-  config.batch = o->batch;
-  config.seed = o->seed;
-  config.on_nonfinite = (enum mn_nonfinite)o->on_nonfinite;
+  struct mn_trainer_config config = {.batch = o->batch,
+                                     .seed = o->seed,
+                                     .place = (enum mn_place)o->place,
+                                     .on_nonfinite = (enum mn_nonfinite)o->on_nonfinite,
+                                     .stop = mn_watchdog_stop()};
   MN_TRY(make_schedule(r, &config.schedule));
-  config.place = (enum mn_place)o->place;
-  config.stop = mn_watchdog_stop();
   MN_TRY(mn_watchdog_signals(s->from != NULL)); /* reading rows may take long */
   MN_TRY(mn_session_columns(s, config.stop));
   MN_TRY(
@@ -129,9 +107,9 @@ static mn_status open(struct run *r, const struct mn_options *options) {
   r->replaces = o->force || (o->resume && o->plot && access(o->plot, F_OK) == 0);
   const struct mn_progress *progress = &r->trainer->progress;
   if (!o->dry_run && progress->step < stop_of(r)) MN_TRY(mn_needs_check(s));
+  MN_TRY(mn_resume_config(s));
   MN_TRY(mn_saves_open(&r->saves, s, progress));
-  MN_TRY(list_config(r));
-  MN_TRY(mn_log_open(&r->log, o->dry_run ? NULL : o->log, s, r->config, r->option_count));
+  MN_TRY(mn_log_open(&r->log, o->dry_run ? NULL : o->log, s));
   mn_session_describe(s);
   if (r->log.file && r->log.begun && progress->step > 0)
     mn_announce(o, "log: %s is new, and begins at step %ld", o->log, (long)progress->step);
@@ -319,20 +297,9 @@ static void summarise(struct run *r) {
                 (long)t->progress.skipped, (long)t->progress.step);
 }
 
-static void report_time(struct mn_json *json, const struct mn_trainer *t) {
-  struct mn_trainer_speed speed = mn_trainer_speed(t);
-  mn_json_open(json, "time");
-  if (t->times.steps > 0) {
-    mn_json_number(json, "samples_per_second", speed.samples);
-    mn_json_number(json, "flops_per_second", speed.flops);
-    mn_json_number(json, "waiting", speed.waiting);
-    mn_json_string(json, "bound", speed.bound);
-  }
-  mn_json_close(json);
-}
-
 static void report(const struct run *r, FILE *out) {
   const struct mn_trainer *t = r->trainer;
+  const struct mn_trainer_speed speed = mn_trainer_speed(t);
   struct mn_json json;
   mn_json_begin(&json, out, !r->session.options.json);
   mn_json_open(&json, NULL);
@@ -342,7 +309,16 @@ static void report(const struct run *r, FILE *out) {
   mn_json_integer(&json, "skipped", t->progress.skipped);
   mn_json_number(&json, "test_loss", r->test_loss);
   mn_json_number(&json, "test_accuracy", r->accuracy);
-  if (!json.plain) report_time(&json, t); /* plain, the notes on stderr contain it */
+  if (!json.plain) { /* plain, the notes on stderr contain it */
+    mn_json_open(&json, "time");
+    if (t->times.steps > 0) {
+      mn_json_number(&json, "samples_per_second", speed.samples);
+      mn_json_number(&json, "flops_per_second", speed.flops);
+      mn_json_number(&json, "waiting", speed.waiting);
+      mn_json_string(&json, "bound", speed.bound);
+    }
+    mn_json_close(&json);
+  }
   mn_json_close(&json);
 }
 
@@ -356,7 +332,7 @@ static mn_status run(struct run *r, FILE *out) {
                 : o->steps > 0 ? "steps"
                                : "epochs");
   else if (!patience_is_out(r))
-    mn_log_resume(&r->log, *step, &r->session, r->config, r->option_count);
+    mn_log_resume(&r->log, &r->session);
   while (*step < stop && !patience_is_out(r) && !is_to_end(r)) {
     mn_watchdog_enter("", *step + 1);
     MN_TRY(together(r, mn_trainer_run(r->trainer, next_pause(r, stop), after_step, r)));
@@ -388,7 +364,7 @@ static void tell_before_leaving(mn_status status) {
 }
 
 mn_status mn_train(FILE *out, const struct mn_options *options) {
-  struct run r = {0};
+  struct run r = {.test_loss = NAN, .accuracy = NAN};
   mn_status status = open(&r, options);
   if (status == MN_INTERRUPTED && mn_watchdog_signal())
     status = mn_fail(status, "stopped by %s before the first step", strsignal(mn_watchdog_signal()));

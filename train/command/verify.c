@@ -61,14 +61,6 @@ static mn_status verify_open(struct verdict *verdict, struct mn_hdf5_file *file)
   return mn_hdf5_walk(file, verify_object, verdict);
 }
 
-static mn_status verify_file(struct verdict *verdict, const char *path) {
-  struct mn_hdf5_file file;
-  MN_TRY(mn_hdf5_open(&file, path, "take a copy or make it anew", 0));
-  mn_status status = verify_open(verdict, &file);
-  mn_hdf5_close(&file);
-  return status;
-}
-
 static void show_verdict(struct mn_json *json, const char *path, const struct verdict *verdict) {
   mn_json_open(json, NULL);
   mn_json_string(json, "file", path);
@@ -86,8 +78,13 @@ static void show_verdict(struct mn_json *json, const char *path, const struct ve
 
 mn_status mn_verify(FILE *out, const char *path, int as_json) {
   struct verdict verdict = {0};
+  struct mn_hdf5_file file;
   struct mn_json json;
-  verdict.status = verify_file(&verdict, path);
+  verdict.status = mn_hdf5_open(&file, path, "take a copy or make it anew", 0);
+  if (verdict.status == MN_OK) {
+    verdict.status = verify_open(&verdict, &file);
+    mn_hdf5_close(&file);
+  }
   if (verdict.status != MN_OK && verdict.status != MN_BAD_DATA) return verdict.status;
   snprintf(verdict.reason, sizeof verdict.reason, "%s", mn_message());
   MN_TRY(mn_json_begin_answer(&json, !as_json));
