@@ -127,9 +127,9 @@ enum mn_hdf5_memory {
 mn_status mn_hdf5_read(struct mn_hdf5_file *file, const struct mn_hdf5_object *dataset,
                        enum mn_hdf5_memory memory, const struct mn_hdf5_slab *slab, void *out);
 
-/* Sets `chunks`, `checksum` and `lacks` of a chunked dataset, the last of its description, from its creation
- * properties. Up to 256 MiB of chunks are kept when they are read. Call both while locked. MN_BAD_DATA:
- * invalid chunks or filters; MN_NO_MEMORY. */
+/* Sets `chunks`, `checksum`, `lacks` and `lacking` of a chunked dataset, the last of its description, from
+ * its creation properties. Up to 256 MiB of chunks are kept when they are read. Call both while locked.
+ * MN_BAD_DATA: invalid chunks or filters; MN_NO_MEMORY. */
 mn_status mn_hdf5_chunks_open(struct mn_hdf5_file *file, struct mn_hdf5_object *dataset, hid_t creation);
 void mn_hdf5_chunks_close(struct mn_hdf5_chunks *chunks); /* NULL is fine */
 

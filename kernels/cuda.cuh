@@ -18,7 +18,7 @@ struct mn_matmul; /* gemm.cu's */
  */
 struct mn_agreement {
   unsigned reached; /* not 0: the flag is what the ranks agree on */
-  unsigned known;   /* to so many warps */
+  unsigned known;   /* to so many of the epilogue's warps */
 };
 constexpr int MN_AGREEMENT_MULTIPROCESSORS = 2;
 
@@ -137,14 +137,15 @@ static inline mn_status mn_cuda_launch_dependent(const char *name, struct mn_dev
   return mn_cuda_launched(name);
 }
 
-/* Whether a shard's columns have come (struct mn_arrival). */
+/* Whether the flag is set, as struct mn_arrival and mn_agreement have it; this thread then sees what was
+ * written before. */
 __device__ __forceinline__ bool mn_peer_has_arrived(const unsigned *flag) {
   unsigned value;
   asm volatile("ld.acquire.sys.global.u32 %0, [%1];" : "=r"(value) : "l"(flag) : "memory");
   return value != 0;
 }
 
-/* The flag that the ranks agree on. Each of the product's `warps` calls it once. */
+/* The flag that the ranks agree on. Each of the product's `warps` that run its epilogue calls it once. */
 __device__ __forceinline__ int mn_agreed_flag(mn_agreement *agreement, const int *nonfinite, unsigned warps) {
   while (!mn_peer_has_arrived(&agreement->reached)) continue;
   const int flag = *nonfinite;

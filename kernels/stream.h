@@ -18,7 +18,7 @@
  * or mn_column_sums with a loss, which share one counter. On the CPU all four functions do
  * nothing, because work is done when it is given. */
 enum mn_branch {
-  MN_BRANCH_SUMS,     /* column sums, at a lower priority than the device's other work */
+  MN_BRANCH_SUMS, /* shards' agreement on the flag, then column sums, at a lower priority than other work */
   MN_BRANCH_REPLICAS, /* exchanges of replicas, at a higher one, */
   MN_BRANCH_SHARDS,   /* and of shards, beside products */
   MN_BRANCHES,

@@ -33,6 +33,7 @@ static __global__ void __launch_bounds__(MN_CUDA_THREADS)
 template <typename Real>
 mn_status mn_cuda_update<Real>::run(struct mn_device *device, const struct mn_update *update, Real *d,
                                     int64_t offset, int64_t count) {
+  MN_REQUIRE(d);
   constexpr int W = mn_width<Real>;
   const mn_weight<Real> w = mn_weight_of<Real>(device, update->w, offset);
   return mn_by_rule<Real>(update->rule->kind, [&](auto rule) {

@@ -273,6 +273,7 @@ static const struct {
     {"train --data d --hidden 8 --nesterov --momentum 0", "--nesterov", "--momentum above 0"},
     {"train --synthetic 9 --in 4 --hidden 8 --loss cross-entropy", "--loss cross-entropy", "--loss mse"},
     {"train --data d --hidden 128 --groups 7", "--groups 7 does not divide --hidden 128", "4 and 8 do"},
+    {"train --data d --hidden 8 --groups 9", "--groups 9 does not divide --hidden 8", "; 8 does"},
     {"train --data d --hidden 128,60", "--hidden 60", "6 and 10 do"},
     {"gradcheck --groups 3", "--groups 3 does not divide --hidden 8", "2 and 4 do"},
     {"eval --data d", "eval", "--checkpoint F"},

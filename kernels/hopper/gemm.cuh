@@ -111,7 +111,7 @@ template <int Planes> struct mn_operands {
    * columns are there). */
   int first, each;
   bool apart;
-  bool alone; /* no other kernel may start before this one ends */
+  bool alone; /* the stream's next kernel starts when this one has ended */
   CUtensorMap own;
   const unsigned *arrived;
 };
@@ -225,7 +225,7 @@ mn_producer(const mn_operands<Epilogue::tile::PLANES> &operands, const mn_tile_s
       if (k == prefetch) Epilogue::prefetch(arguments, tile.row, tile.col, lane);
     }
   }
-  /* Not earlier: their CTAs would take the multiprocessors that are reserved. */
+  /* Not earlier: the next kernel's CTAs would take the multiprocessors that are reserved. */
   if (!operands.alone) cudaTriggerProgrammaticLaunchCompletion();
 }
 

@@ -74,8 +74,8 @@ template <class Rule, int Moments, bool Split, class Tile> struct update_epilogu
   enum { COLS = tile::COLS, WIDE = COLS < 128 ? COLS : 128, HIGH = MN_STAGING_FLOATS / WIDE };
   typedef mn_staging_lane<WIDE> part;
   typedef weight_vector<tile::KIND, Split> vector;
-  /* With two moments the registers do not hold a whole buffer. */
   enum { WARPS = tile::EPILOGUE_WARPS > 0 ? (int)tile::EPILOGUE_WARPS : mn_consumer_warps<tile> };
+  /* With two moments the registers do not hold a whole buffer. */
   enum { AHEAD = Moments == 2 ? part::VECTORS / 2 : (int)part::VECTORS };
   struct state {
     vector w[AHEAD];
@@ -190,7 +190,7 @@ static mn_status launch_update(struct mn_device *device, const struct mn_hopper_
       Rule::of(device, u->rule),         device->cuda->agreement};
   const auto launch = mn_hopper_launch<MN_TN, update_epilogue<Rule, Moments, Split, Tile>>;
   MN_TRY(launch(device, p, a, panel_of<Tile>(p)));
-  device->cuda->agreement = NULL; /* the products after this one come after it too */
+  device->cuda->agreement = NULL; /* later products start after this one */
   return MN_OK;
 }
 

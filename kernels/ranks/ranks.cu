@@ -250,7 +250,8 @@ mn_status mn_gather_plane_cuda(struct mn_device *device, struct mn_operand *whol
 mn_status mn_agree_cuda(struct mn_device *device, void *whole, const void *piece, int64_t rows,
                         int64_t cols) {
   const struct mn_ranks *r = device->ranks;
-  const bool waits = device->plane_kind == MN_PLANES_BF16; /* the update that comes next, for the flag */
+  /* The update that comes next waits for the flag. */
+  const bool waits = device->has_own_gemm && device->plane_kind == MN_PLANES_BF16;
   for (const struct mn_team *team : {&r->shards, &r->replicas})
     if (team->peer && team->size == r->all.size &&
         (!whole || mn_peer_reaches(team, whole, piece, rows, cols, device->real)))

@@ -116,7 +116,9 @@ typedef mn_status mn_allgather_rows_function(struct mn_device *device, void *dat
 /* Among all ranks:
  *
  * The nonfinite flag of every rank is raised if any rank's is. If `whole` is not NULL, it
- * becomes all shards' pieces, as by allgather, of reals: in one exchange, whose time is mostly latency. */
+ * becomes all shards' pieces, as by allgather, of reals: in one exchange, whose time is mostly latency. It is
+ * called between the fork and the join of MN_BRANCH_SUMS and may run there: only products, that branch, and
+ * what comes after the join are ordered after it. */
 typedef mn_status mn_agree_function(struct mn_device *device, void *whole, const void *piece, int64_t rows,
                                     int64_t cols);
 

@@ -9,7 +9,7 @@
 #include "data/hdf5_file.h"
 #include "kernels/text.h"
 
-/* A case on its way from a file. An error leaves group and dataset open: mn_hdf5_close closes them. */
+/* A case on its way from a file. mn_hdf5_close closes the group, and a dataset that an error leaves open. */
 struct reader {
   struct mn_hdf5_file file;
   struct mn_hdf5_object group;

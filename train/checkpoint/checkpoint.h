@@ -158,13 +158,14 @@ MN_API void mn_saver_history(struct mn_saver *saver, const struct mn_text *histo
  * mn_checkpoint_best, which keeps one checkpoint. */
 enum { MN_SAVE_NEWEST = 1, MN_SAVE_BEST = 2 };
 
-/* Starts to save the model as it is after all work given to its device so far, with `progress` (NULL: without
- * its training, as mn_model_save), as `what`: one of these, or both, the best before the newest, so that the
- * newest never names a missing file. `config`, `count` texts of the caller's own (at most
- * MN_CHECKPOINT_OPTIONS − 3), go to /config, before the constants of the order of samples; versions and
- * device go to /fingerprint. All may change as soon as this returns. No save may be running: check
- * mn_saver_busy, or call mn_saver_wait, first. Errors, after which no save runs: MN_USAGE for another
- * `count`, MN_NO_MEMORY, MN_LIBRARY if a copy fails; for the best also mn_checkpoint_best's. */
+/* Starts to save the model as it is after all work given to its device so far, with `progress`, as `what`:
+ * one of these, or both, the best before the newest, so that the newest never names a missing file. `config`,
+ * `count` texts of the caller's own (at most MN_CHECKPOINT_OPTIONS − 3), go to /config, before the constants
+ * of the order of samples; versions and device go to /fingerprint. With `progress` NULL the model is saved
+ * without its training: `config` and the optimizer's state are left out. All may change as soon as this
+ * returns. No save may be running: check mn_saver_busy, or call mn_saver_wait, first. Errors, after which no
+ * save runs: MN_USAGE for another `count`, MN_NO_MEMORY, MN_LIBRARY if a copy fails; for the best also
+ * mn_checkpoint_best's. */
 MN_API mn_status mn_saver_start(struct mn_saver *saver, int what, const struct mn_progress *progress,
                                 const struct mn_text *config, int count);
 

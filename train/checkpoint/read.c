@@ -339,7 +339,7 @@ static mn_status read_sizes(struct reader *reader) {
 
 /* ---- the file ---- */
 
-/* Refuses a file that is not a checkpoint of minnow's or has a newer version; sets *damaged to 0 for both. */
+/* Refuses a file that is not a checkpoint of minnow's or has a newer version; neither counts as damaged. */
 static mn_status check_format(struct reader *reader) {
   struct mn_hdf5_value version;
   int ours;

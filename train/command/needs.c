@@ -6,6 +6,7 @@
 #include <stdio.h>
 #include <string.h>
 #include <sys/statvfs.h>
+#include <unistd.h>
 
 #include "train/checkpoint/atomic_file.h"
 #include "train/command/announce.h"
@@ -25,6 +26,9 @@ static mn_status ask(struct disk *out, const struct mn_session *s) {
   out->checkpoint = (double)mn_model_size(&s->model->config) * (double)s->device->real * arrays;
   MN_TRY(mn_atomic_file_resolve(path, s->options.checkpoint));
   strcpy(basename(path), "."); /* the folder; a name has at least this one letter */
+  if (access(path, W_OK) != 0)
+    return mn_fail(MN_NO_CREATE, "cannot save %s: %s: name a folder that can be written",
+                   s->options.checkpoint, strerror(errno));
   const int failed = statvfs(path, &disk) != 0;
   if (failed && errno != ENOSYS)
     return mn_fail(MN_IO, "cannot ask the disk of %s how much is free: %s; check the disk",

@@ -120,6 +120,8 @@ mn_status mn_owned_check(const struct mn_session *s) {
                    o->checkpoint, (int)(basename(path) - path), path, found,
                    strcmp(found, basename(path)) == 0 ? "" : ", or move it away");
   if (o->resume) MN_TRY(mn_checkpoint_check_files(path, 1, MN_ATOMIC_FILE_BEST + 1, &s->run, 0));
+  if (o->dry_run)
+    return MN_OK; /* without the lock this would remove a file that another run begins to save */
   MN_TRY(mn_atomic_file_create(&file, path));
   mn_atomic_file_discard(&file);
   return MN_OK;

@@ -44,7 +44,7 @@ struct mn_session {
 
 /* Opens everything for `train`, on all ranks that the launcher started. Only the first rank holds the lock,
  * prints and writes. The weights come with --resume from the newest checkpoint that verifies (resume.c), else
- * from --init or from the seed. --dry-run does not lock, leave files or draw weights. MN_NO_MEMORY, before
+ * from --init or from the seed. --dry-run does not lock, create files or draw weights. MN_NO_MEMORY, before
  * memory is taken: the device has less free than parameters and optimizer state need. Call mn_session_close
  * also after an error. */
 mn_status mn_session_train(struct mn_session *session, const struct mn_options *options);
@@ -181,7 +181,7 @@ mn_status mn_ranks_choose_grid(const struct mn_session *session, const struct mn
 /* ---- needs.c: memory and disk space that a session needs to train ---- */
 
 /* Refuses, before the first step, a run whose disk lacks room for one more checkpoint. Quotas are not
- * checked: a save that exceeds one fails. MN_IO. */
+ * checked: a save that exceeds one fails. MN_NO_CREATE: the folder cannot be written; MN_IO. */
 mn_status mn_needs_check(const struct mn_session *session);
 
 /* Prints the answer of --dry-run for a run before its first step: model, parameters, FLOPs, memory, the rows'
