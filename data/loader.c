@@ -18,13 +18,6 @@
 #include "kernels/planes.h"
 #include "kernels/ranks/ranks.h"
 
-/* The scales and row numbers of a filling, uploaded as one array. */
-struct list {
-  struct mn_scale *scales; /* of its batches, if planes are scaled */
-  int64_t *numbers;        /* [most] of its rows, behind the scales */
-};
-_Static_assert(sizeof(struct mn_scale) == sizeof(int64_t), "one array of both");
-
 /* A window of the order of samples. numbers: the row of each sample, as an index of `rows`. rows: all rows
  * or, if they stay in the file, this window's, read by the thread. outcome: of reading them. */
 struct window {
@@ -57,11 +50,12 @@ struct mn_loader {
   int running;                   /* there is a thread to join */
   pthread_t thread;
   /* the buffers */
-  int next;                                                         /* the one to fill next */
-  struct list list[MN_LOADER_BUFFERS], uploaded[MN_LOADER_BUFFERS]; /* on the host; on the device */
-  char *x[MN_LOADER_BUFFERS], *y[MN_LOADER_BUFFERS];
-  void *planes[MN_LOADER_BUFFERS][2]; /* instead of x, if planes are scaled */
-  char *apart;                        /* [room] if so in MN_PLACE_FILE: x of several windows, in its form */
+  int next; /* the one to fill next */
+  /* one array of the scales of a filling's batches, if planes are scaled, and the numbers of its rows */
+  struct mn_scale *list[MN_LOADER_BUFFERS], *uploaded[MN_LOADER_BUFFERS]; /* on the host; on the device */
+  struct mn_operand x[MN_LOADER_BUFFERS];
+  char *y[MN_LOADER_BUFFERS];
+  char *apart; /* [room] for scaled planes in MN_PLACE_FILE: x of several windows, in its form */
 };
 
 /* ---- windows ---- */
@@ -166,31 +160,32 @@ static int64_t batches_of(const struct mn_loader *l, int64_t rows) {
   return (rows + l->share - 1) / l->share;
 }
 
-static mn_status take_list(struct mn_loader *l, int i) {
-  struct mn_device *device = l->device;
-  int64_t count = l->scales + l->room;
-  struct list *host = &l->list[i], *there = &l->uploaded[i];
-  MN_TRY(l->device->kernels->allocate_host(device, (void **)&host->scales,
-                                           (size_t)count * sizeof *host->scales));
-  MN_TRY(mn_device_allocate(l->device, (void **)&there->scales, count, sizeof *there->scales));
-  host->numbers = (int64_t *)(host->scales + l->scales);
-  there->numbers = (int64_t *)(there->scales + l->scales);
-  return MN_OK;
+/* The row numbers in a list, behind its scales. */
+static int64_t *numbers_in(const struct mn_loader *l, struct mn_scale *list) {
+  _Static_assert(sizeof *list == sizeof(int64_t), "one array of both");
+  return (int64_t *)(list + l->scales);
 }
 
 static mn_status take_x(struct mn_loader *l, int i) {
-  const struct mn_device *device = l->device;
-  size_t x_row = l->placement.form.x_row;
-  if (!l->scales) return mn_device_allocate(l->device, (void **)&l->x[i], l->room, x_row);
-  for (int p = 0; p < device->planes; p++)
-    MN_TRY(mn_device_allocate(l->device, &l->planes[i][p], l->room * l->dataset->inputs, device->plane));
+  const struct mn_rows_form *form = &l->placement.form;
+  struct mn_operand *x = &l->x[i];
+  x->cols = l->dataset->inputs;
+  if (!l->scales)
+    return mn_device_allocate(l->device, form->bf16 ? &x->planes[0] : &x->real, l->room, form->x_row);
+  x->scale = l->uploaded[i];
+  x->headroom = MN_HEADROOM_X;
+  for (int p = 0; p < l->device->planes; p++)
+    MN_TRY(mn_device_allocate(l->device, &x->planes[p], l->room * x->cols, l->device->plane));
   if (l->placement.place != MN_PLACE_FILE || l->apart) return MN_OK;
-  return mn_device_allocate(l->device, (void **)&l->apart, l->room, x_row);
+  return mn_device_allocate(l->device, (void **)&l->apart, l->room, form->x_row);
 }
 
 static mn_status allocate(struct mn_loader *l) {
+  const int64_t count = l->scales + l->room;
   for (int i = 0; i < MN_LOADER_BUFFERS; i++) {
-    MN_TRY(take_list(l, i));
+    MN_TRY(l->device->kernels->allocate_host(l->device, (void **)&l->list[i],
+                                             (size_t)count * sizeof *l->list[i]));
+    MN_TRY(mn_device_allocate(l->device, (void **)&l->uploaded[i], count, sizeof *l->uploaded[i]));
     MN_TRY(take_x(l, i));
     if (l->y_row) MN_TRY(mn_device_allocate(l->device, (void **)&l->y[i], l->room, l->y_row));
   }
@@ -261,10 +256,10 @@ void mn_loader_close(struct mn_loader *l) {
   close_windows(l);
   for (int i = 0; i < MN_LOADER_BUFFERS; i++) {
     for (int p = 0; p < 2; p++)
-      mn_device_release(l->device, l->planes[i][p], l->room * l->dataset->inputs, l->device->plane);
-    l->device->kernels->release_host(l->device, l->list[i].scales);
-    mn_device_release(l->device, l->uploaded[i].scales, l->scales + l->room, sizeof(struct mn_scale));
-    mn_device_release(l->device, l->x[i], l->room, l->placement.form.x_row);
+      mn_device_release(l->device, l->x[i].planes[p], l->room * l->dataset->inputs, l->device->plane);
+    l->device->kernels->release_host(l->device, l->list[i]);
+    mn_device_release(l->device, l->uploaded[i], l->scales + l->room, sizeof(struct mn_scale));
+    mn_device_release(l->device, l->x[i].real, l->room, l->placement.form.x_row);
     mn_device_release(l->device, l->y[i], l->room, l->y_row);
   }
   mn_device_release(l->device, l->apart, l->room, l->placement.form.x_row);
@@ -276,12 +271,12 @@ void mn_loader_close(struct mn_loader *l) {
 
 /* Takes the next samples, up to the end of the window or of the filling's batches: appends this rank's row
  * numbers to the `rows` in the list, and returns their new count. */
-static int64_t take(struct mn_loader *l, const struct list *list, int64_t rows, int64_t batches,
+static int64_t take(struct mn_loader *l, struct mn_scale *list, int64_t rows, int64_t batches,
                     const struct window *window) {
   for (; l->done < batches && l->at < window->count; l->at++) {
     const int64_t number = window->numbers[l->at];
-    if (l->within >= l->first && l->within < l->first + l->share) list->numbers[rows++] = number;
-    struct mn_scale *scale = &list->scales[l->done]; /* over all replicas' rows, so that all have the same */
+    if (l->within >= l->first && l->within < l->first + l->share) numbers_in(l, list)[rows++] = number;
+    struct mn_scale *scale = &list[l->done]; /* over all replicas' rows, so that all have the same */
     if (l->scales) scale->largest = fmaxf(l->within ? scale->largest : 0, window->rows.largest[number]);
     if (++l->within == l->each) l->within = 0, l->done++;
   }
@@ -290,17 +285,17 @@ static int64_t take(struct mn_loader *l, const struct list *list, int64_t rows, 
 
 /* Uploads the scales, and the numbers of the first `end` rows. */
 static mn_status upload(struct mn_loader *l, int buffer, int64_t end) {
-  const struct list *list = &l->list[buffer], *to = &l->uploaded[buffer];
+  struct mn_scale *list = l->list[buffer];
   for (int64_t i = 0; l->scales && i < batches_of(l, end); i++)
-    list->scales[i].factor = mn_scale_factor(list->scales[i].largest, MN_HEADROOM_X, 1);
-  return l->device->kernels->upload(l->device, to->scales, list->scales,
-                                    (size_t)(l->scales + end) * sizeof *to->numbers);
+    list[i].factor = mn_scale_factor(list[i].largest, MN_HEADROOM_X, 1);
+  return l->device->kernels->upload(l->device, l->uploaded[buffer], list,
+                                    (size_t)(l->scales + end) * sizeof *list);
 }
 
 /* Makes `g` write the buffer's planes. */
 static void into_planes(const struct mn_loader *l, int buffer, struct mn_gather *g) {
-  memcpy(g->planes, l->planes[buffer], sizeof g->planes);
-  g->scales = l->uploaded[buffer].scales;
+  memcpy(g->planes, l->x[buffer].planes, sizeof g->planes);
+  g->scales = l->x[buffer].scale;
   g->batch = l->share;
 }
 
@@ -310,7 +305,7 @@ static mn_status gather(struct mn_loader *l, int buffer, int64_t first, int64_t 
                         const struct mn_rows *rows, char *x) {
   const struct mn_rows_form *form = &l->placement.form;
   struct mn_gather g = {.count = end - first,
-                        .rows = l->uploaded[buffer].numbers + first,
+                        .rows = numbers_in(l, l->uploaded[buffer]) + first,
                         .of = {{.from = rows->x, .bytes = form->x_row}},
                         .far = l->placement.place != MN_PLACE_DEVICE};
   MN_TRY(upload(l, buffer, end)); /* in any case: the scales are of all replicas' rows */
@@ -340,10 +335,10 @@ static mn_status fill(struct mn_loader *l, int buffer, int64_t samples) {
   int64_t taken = 0, gathered = 0;
   struct window *window;
   MN_TRY(get_window(l, &window));
-  const int several = in_file(l) && window->count - l->at < samples;
-  char *x = l->scales && several ? l->apart : l->x[buffer];
+  const int apart = l->scales && in_file(l) && window->count - l->at < samples;
+  char *x = apart ? l->apart : l->placement.form.bf16 ? l->x[buffer].planes[0] : l->x[buffer].real;
   for (;;) {
-    taken = take(l, &l->list[buffer], taken, batches, window);
+    taken = take(l, l->list[buffer], taken, batches, window);
     if (in_file(l) || l->done == batches) MN_TRY(gather(l, buffer, gathered, taken, &window->rows, x));
     gathered = in_file(l) ? taken : 0;
     if (l->at == window->count) {
@@ -353,7 +348,7 @@ static mn_status fill(struct mn_loader *l, int buffer, int64_t samples) {
     if (l->done == batches) break;
     MN_TRY(get_window(l, &window));
   }
-  return l->scales && several ? finish_planes(l, buffer, taken) : MN_OK;
+  return apart ? finish_planes(l, buffer, taken) : MN_OK;
 }
 
 mn_status mn_loader_fill(struct mn_loader *l, int64_t samples, struct mn_batch *batch, int *number) {
@@ -364,16 +359,9 @@ mn_status mn_loader_fill(struct mn_loader *l, int64_t samples, struct mn_batch *
   MN_TRY(fill(l, buffer, samples));
   l->next = (buffer + 1) % MN_LOADER_BUFFERS;
   *number = buffer;
-  *batch = (struct mn_batch){.rows = rows,
-                             .first = l->first,
-                             .x = {.rows = rows, .cols = l->dataset->inputs},
-                             .y = l->y[buffer],
-                             .targets = l->targets};
-  *(l->placement.form.bf16 ? &batch->x.planes[0] : &batch->x.real) = l->x[buffer];
-  if (!l->scales) return MN_OK;
-  batch->x.scale = l->uploaded[buffer].scales;
-  batch->x.headroom = MN_HEADROOM_X;
-  memcpy(batch->x.planes, l->planes[buffer], sizeof batch->x.planes);
+  *batch = (struct mn_batch){
+      .rows = rows, .first = l->first, .x = l->x[buffer], .y = l->y[buffer], .targets = l->targets};
+  batch->x.rows = rows;
   return MN_OK;
 }
 

@@ -438,7 +438,7 @@ mutant "loader: planes of the filling's first batch" $a 'part.x.planes[i] = (cha
 mutant "loader: the largest of all fillings" $a 'l->within ? scale->largest : 0' 'scale->largest'
 mutant "loader: the largest of the last row" $a 'fmaxf(l->within ? scale->largest : 0, window->rows.largest[number])' \
   'window->rows.largest[number]'
-mutant "loader: planes under the first window's largest" $a 'several = in_file(l) && window->count - l->at < samples;' 'several = 0;'
+mutant "loader: planes under the first window's largest" $a 'apart = l->scales && in_file(l) && window->count - l->at < samples;' 'apart = 0;'
 mutant "loader: planes, though reals were asked for" $a 'form.scaled && !config->reals ?' 'form.scaled ?'
 g=kernels/memory.c
 mutant "gather: rows as they stand" $g '(size_t)(g->rows ? g->rows[i] : i) * apart' '(size_t)i * apart'
