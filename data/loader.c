@@ -180,18 +180,6 @@ static mn_status take_x(struct mn_loader *l, int i) {
   return mn_device_allocate(l->device, (void **)&l->apart, l->room, form->x_row);
 }
 
-static mn_status allocate(struct mn_loader *l) {
-  const int64_t count = l->scales + l->room;
-  for (int i = 0; i < MN_LOADER_BUFFERS; i++) {
-    MN_TRY(l->device->kernels->allocate_host(l->device, (void **)&l->list[i],
-                                             (size_t)count * sizeof *l->list[i]));
-    MN_TRY(mn_device_allocate(l->device, (void **)&l->uploaded[i], count, sizeof *l->uploaded[i]));
-    MN_TRY(take_x(l, i));
-    if (l->y_row) MN_TRY(mn_device_allocate(l->device, (void **)&l->y[i], l->room, l->y_row));
-  }
-  return MN_OK;
-}
-
 static mn_status check(const struct mn_dataset *dataset, const struct mn_loader_config *config) {
   if (config->samples < 1 || config->samples > dataset->rows)
     return mn_fail(MN_USAGE,
@@ -217,14 +205,20 @@ static void take_targets(struct mn_loader *l, const struct mn_loader_config *con
 
 static mn_status prepare(struct mn_loader *l, const struct mn_loader_config *config) {
   struct mn_device *device = l->device;
-  MN_TRY(mn_placement_open(&l->placement, l->device, l->dataset, config->place, config->x_only, config->mean,
+  MN_TRY(mn_placement_open(&l->placement, device, l->dataset, config->place, config->x_only, config->mean,
                            config->scale, config->stop));
   take_targets(l, config);
   l->scales = l->placement.form.scaled && !config->reals ? batches_of(l, l->room) : 0;
   /* Never reset: another loader on the device may still need it. */
   if (l->placement.place != MN_PLACE_DEVICE && device->type == MN_DEVICE_CUDA)
     device->reserved_sms = MN_GATHER_MULTIPROCESSORS;
-  MN_TRY(allocate(l));
+  const int64_t count = l->scales + l->room;
+  for (int i = 0; i < MN_LOADER_BUFFERS; i++) {
+    MN_TRY(device->kernels->allocate_host(device, (void **)&l->list[i], (size_t)count * sizeof *l->list[i]));
+    MN_TRY(mn_device_allocate(device, (void **)&l->uploaded[i], count, sizeof *l->uploaded[i]));
+    MN_TRY(take_x(l, i));
+    if (l->y_row) MN_TRY(mn_device_allocate(device, (void **)&l->y[i], l->room, l->y_row));
+  }
   return open_windows(l, config);
 }
 
