@@ -457,7 +457,8 @@ mutant "retake: the flag stays" $t 'return mn_tape_clear_nonfinite(t->pass->tape
 mutant "retake: weights under their old factors" $t 'MN_TRY(mn_model_measure(t->model));' ''
 mutant "retake: dz under its old factor" $t '  tape->measure = 1;' ''
 mutant "retake: never a divergence" $t 'if (raised) return give_up(l, batch);' ''
-mutant "retake: the factors of a divergence stay" $t 'MN_TRY(forget_factors(t));' ''
+mutant "retake: the factors of a divergence stay" $t '  MN_TRY(forget_factors(t));
+  mn_pass_explain' '  mn_pass_explain'
 mutant "retake: not counted" $t 't->retaken++;' ''
 mutant "trainer: a resumed run measures" $t 'measure = device->scaled && !known;' 'measure = device->scaled;'
 mutant "trainer: a new run does not measure" $t 'measure = device->scaled && !known;' 'measure = 0;'
@@ -467,8 +468,10 @@ mutant "trainer: goes on when told to stop" $t 'if (tell && tell(to, t)) run->st
 mutant "trainer: every batch counted as a step" $t 'if (!l->updates) continue;' ''
 mutant "trainer: an update after every batch" $t 'l->updates = run->batch + 1 == accumulate;' 'l->updates = 1;'
 mutant "trainer: resumes at the first sample" $t '.position = t->progress.step * samples_a_step(t),' ''
-mutant "skip: the sums of its first batches stay" $t 'MN_TRY(mn_optimizer_reset(optimizer));' ''
-mutant "skip: the factors of its last batches stay" $t 'mn_status status = forget_factors(t);' 'mn_status status = MN_OK;'
+mutant "skip: the sums of its first batches stay" $t '(lower_flag(t, run));
+  MN_TRY(mn_optimizer_reset(t->optimizer));' '(lower_flag(t, run));'
+mutant "skip: the factors of its last batches stay" $t '  MN_TRY(forget_factors(t));
+  t->pass' '  t->pass'
 mutant "skip: the next batch does not measure" $t 'measure = t->model->device->scaled;' 'measure = 0;'
 mutant "skip: of each batch that is not finite" $t '== mark_of(l, i) && !t->skipping)' '== mark_of(l, i))'
 mutant "skip: the flag stays" $t '    if (t->skipping) MN_TRY(skip(l, i, run));' ''

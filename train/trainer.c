@@ -35,6 +35,7 @@ struct mn_launch {
   struct mn_batch batch; /* all of them */
   double given;          /* mn_seconds() */
   int follows;           /* it was given while the one before was under way */
+  int64_t first, count;  /* of its batches, those that are being given */
   int done;              /* it was waited for */
   struct pinned *pinned;
   double (*rates)[MN_RATES]; /* [MOST_STEPS], on the device */
@@ -193,22 +194,16 @@ void mn_trainer_close(struct mn_trainer *t) {
 
 /* ---- giving ---- */
 
-struct place {
-  struct mn_launch *launch;
-  int64_t first, count; /* batches */
-};
-
 /* The mark identifies a batch among those under way; see nonfinite in kernels/types.h. */
 static int mark_of(const struct mn_launch *l, int64_t batch) {
   return (int)(l - l->trainer->launches) * MOST_STEPS + (int)batch + 1;
 }
 
 static mn_status give_batches(void *data) {
-  const struct place *place = data;
-  struct mn_launch *l = place->launch;
+  struct mn_launch *l = data;
   struct mn_trainer *t = l->trainer;
   struct mn_tape *tape = t->pass->tape;
-  for (int64_t i = place->first; i < place->first + place->count; i++) {
+  for (int64_t i = l->first; i < l->first + l->count; i++) {
     struct mn_batch batch = mn_batch_part(t->loader, &l->batch, i * t->pass->rows, t->pass->rows);
     MN_TRY(mn_pass_set(t->pass, &batch));
     mn_optimizer_at(t->optimizer, l->rates[i], &l->pinned->results[i].norm);
@@ -226,12 +221,11 @@ static mn_status give_batches(void *data) {
 static mn_status give(struct mn_launch *l, int64_t first) {
   struct mn_trainer *t = l->trainer;
   struct mn_tape *tape = t->pass->tape;
-  struct place place = {l, first, l->batches - first};
   const int number = (int)(l - t->launches) * (MOST_STEPS + 1) + (l->updates ? (int)l->batches : 0);
-  if (t->ran[l->updates] && !tape->measure && first == 0)
-    return mn_tape_graph(tape, number, give_batches, &place);
-  t->ran[l->updates] |= place.count > tape->measure;
-  return give_batches(&place);
+  l->first = first, l->count = l->batches - first;
+  if (t->ran[l->updates] && !tape->measure && first == 0) return mn_tape_graph(tape, number, give_batches, l);
+  t->ran[l->updates] |= l->count > tape->measure;
+  return give_batches(l);
 }
 
 /* Gathers the launch's batches and uploads its rates. */
@@ -325,12 +319,12 @@ static mn_status give_again(struct mn_launch *l, int64_t batch, const struct run
 static mn_status take_again(struct mn_launch *l, int64_t batch, const struct run *run) {
   struct mn_trainer *t = l->trainer;
   struct mn_tape *tape = t->pass->tape;
-  struct place place = {l, batch, 1};
   int raised;
   MN_TRY(lower_flag(t, run));
   MN_TRY(mn_model_measure(t->model));
   tape->measure = 1;
-  MN_TRY(give_batches(&place));
+  l->first = batch, l->count = 1;
+  MN_TRY(give_batches(l));
   MN_TRY(mn_tape_nonfinite(tape, &raised));
   if (raised) return give_up(l, batch);
   t->retaken++;
@@ -342,12 +336,11 @@ static mn_status take_again(struct mn_launch *l, int64_t batch, const struct run
  * but left their factors; these are dropped, and the next batch measures. */
 static mn_status skip(struct mn_launch *l, int64_t batch, const struct run *run) {
   struct mn_trainer *t = l->trainer;
-  struct mn_optimizer *optimizer = t->optimizer;
   MN_TRY(lower_flag(t, run));
-  MN_TRY(mn_optimizer_reset(optimizer));
-  mn_status status = forget_factors(t);
+  MN_TRY(mn_optimizer_reset(t->optimizer));
+  MN_TRY(forget_factors(t));
   t->pass->tape->measure = t->model->device->scaled;
-  return status != MN_OK ? status : give_again(l, batch, run);
+  return give_again(l, batch, run);
 }
 
 /* Ends the step that ends with this batch. */
