@@ -282,8 +282,8 @@ static mn_status upload(struct mn_loader *l, int buffer, int64_t end) {
   struct mn_scale *list = l->list[buffer];
   for (int64_t i = 0; l->scales && i < batches_of(l, end); i++)
     list[i].factor = mn_scale_factor(list[i].largest, MN_HEADROOM_X, 1);
-  return l->device->kernels->upload(l->device, l->uploaded[buffer], list,
-                                    (size_t)(l->scales + end) * sizeof *list);
+  return l->device->kernels->copy(l->device, l->uploaded[buffer], list,
+                                  (size_t)(l->scales + end) * sizeof *list);
 }
 
 /* Makes `g` write the buffer's planes. */

@@ -96,11 +96,11 @@ static mn_status upload_all(struct mn_placement *p, const struct mn_rows buffers
     to.fingerprint = &p->fingerprint;
     MN_TRY(mn_read_rows(p->dataset, form, &range, 1, &to, p->stop));
     MN_TRY(k->synchronize(device)); /* the other buffer is free again */
-    MN_TRY(k->upload(device, (char *)p->rows.x + (size_t)first * form->x_row, to.x,
-                     (size_t)range.count * form->x_row));
+    MN_TRY(k->copy(device, (char *)p->rows.x + (size_t)first * form->x_row, to.x,
+                   (size_t)range.count * form->x_row));
     if (to.y)
-      MN_TRY(k->upload(device, (char *)p->rows.y + (size_t)first * form->y_row, to.y,
-                       (size_t)range.count * form->y_row));
+      MN_TRY(k->copy(device, (char *)p->rows.y + (size_t)first * form->y_row, to.y,
+                     (size_t)range.count * form->y_row));
   }
   return k->synchronize(device);
 }

@@ -83,7 +83,8 @@ static mn_status deliver(struct synthetic *d, void *out, size_t real, int which,
   const struct mn_kernels *kernels = d->device->kernels;
   const void *values = d->buffer[which] + from * cols;
   if (real == sizeof(float)) {
-    MN_TRY(kernels->narrow(d->device, d->floats, values, count * cols));
+    const struct mn_operand wide = {.rows = count, .cols = cols, .real = d->buffer[which]};
+    MN_TRY(kernels->narrow(d->device, d->floats, &wide, from * cols, count * cols));
     values = d->floats;
   }
   return kernels->download(d->device, out, values, (size_t)(count * cols) * real);

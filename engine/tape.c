@@ -94,7 +94,7 @@ mn_status mn_tape_shared(struct mn_tape *tape, void **out, int64_t count, size_t
 mn_status mn_tape_scale(struct mn_tape *tape, struct mn_scale **out) {
   static const struct mn_scale one = {1, 0};
   MN_TRY(mn_tape_device(tape, (void **)out, 1, sizeof **out));
-  return tape->device->kernels->upload(tape->device, *out, &one, sizeof one);
+  return tape->device->kernels->copy(tape->device, *out, &one, sizeof one);
 }
 
 mn_status mn_tape_tensor(struct mn_tape *tape, struct mn_tensor **out, const char *name, int64_t rows,

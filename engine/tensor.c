@@ -45,7 +45,7 @@ static mn_status take_forms(struct mn_device *device, struct mn_tensor *tensor) 
   MN_TRY(mn_device_allocate(device, (void **)&tensor->scales, 2, sizeof *tensor->scales));
   w->scale = &tensor->scales[0];
   w->headroom = MN_HEADROOM_W;
-  return device->kernels->upload(device, tensor->scales, first, sizeof first);
+  return device->kernels->copy(device, tensor->scales, first, sizeof first);
 }
 
 mn_status mn_tensor_parameter(struct mn_device *device, struct mn_tensor **out, const char *name, int rank,
@@ -144,6 +144,18 @@ struct whole {
   float *narrow;
 };
 
+/* Writes the elements of a split weight from `first` on. On CUDA no float stays beside the halves. */
+static mn_status split(struct mn_device *device, const struct mn_operand *w, int64_t first, float *floats,
+                       int64_t count) {
+  struct mn_operand part = *w;
+  MN_REQUIRE(first >= 0 && count > 0 && first + count <= w->rows * w->cols);
+  part.rows = 1, part.cols = count, part.real = w->low ? floats : (float *)w->real + first;
+  part.planes[0] = (char *)w->planes[0] + (size_t)first * device->plane;
+  part.low = w->low ? w->low + first : NULL;
+  if (!w->low) MN_TRY(device->kernels->copy(device, part.real, floats, (size_t)count * sizeof *floats));
+  return device->kernels->round(device, &part, 0);
+}
+
 /* The host's next use of the floats is behind the device's. */
 static mn_status move_piece(struct mn_device *device, struct mn_operand *w, float *floats, int64_t first,
                             int64_t count, const struct whole *whole) {
@@ -153,7 +165,7 @@ static mn_status move_piece(struct mn_device *device, struct mn_operand *w, floa
   if (!reads && !whole->from)
     MN_TRY(k->uniform(device, floats, count, whole->seed, whole->sequence, whole->drawn + (uint64_t)first,
                       whole->bound));
-  MN_TRY(reads ? k->join(device, floats, w, first, count) : k->split(device, w, first, floats, count));
+  MN_TRY(reads ? k->narrow(device, floats, w, first, count) : split(device, w, first, floats, count));
   MN_TRY(k->synchronize(device));
   for (int64_t i = 0; i < count && whole->wide; i++) whole->wide[first + i] = floats[i];
   if (whole->narrow) memcpy(whole->narrow + first, floats, (size_t)count * sizeof *floats);
@@ -204,6 +216,6 @@ mn_status mn_tensor_download(struct mn_device *device, const struct mn_tensor *t
 
 mn_status mn_tensor_copy(struct mn_device *device, const struct mn_tensor *tensor, void *to) {
   const int64_t count = mn_tensor_count(tensor);
-  if (tensor->value.split) return device->kernels->join(device, to, &tensor->value, 0, count);
+  if (tensor->value.split) return device->kernels->narrow(device, to, &tensor->value, 0, count);
   return device->kernels->copy(device, to, tensor->value.real, (size_t)count * device->real);
 }

@@ -45,10 +45,8 @@ struct mn_cuda {
   cudaEvent_t filled[MN_CUDA_FILLINGS], used[MN_CUDA_FILLINGS], reported[MN_CUDA_FILLINGS];
   unsigned fillings, waited; /* fillings given and waited for */
   cudaEvent_t stamps[2];
-  cudaStream_t beside; /* download_beside (memory.cu), with the point it waits for, and its two buffers of */
-  cudaEvent_t noted;   /* MN_CUDA_STAGING bytes of pinned memory, which the first call allocates */
-  void *staging[2];
-  cudaEvent_t staged[2];
+  cudaEvent_t staged; /* the end of a piece of download_beside's (memory.cu), */
+  void *staging;      /* and its MN_CUDA_STAGING bytes of pinned memory, which the first call allocates */
   cublasLtHandle_t blas;
   void *workspace; /* MN_CUDA_WORKSPACE bytes, cuBLASLt's own, allocated by its first product (gemm.cu) */
   void *scratch;   /* MN_CUDA_WORKSPACE bytes: rows of a product for an update or a sum (gemm.cu), allocated

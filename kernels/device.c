@@ -73,7 +73,7 @@ static mn_status open_device(struct mn_device **out, enum mn_device_type type, i
   if (status == MN_OK) status = device->kernels->zero(device, device->nonfinite, sizeof(int));
   if (status == MN_OK)
     status = device->kernels->allocate(device, (void **)&device->unscaled, sizeof *device->unscaled);
-  if (status == MN_OK) status = device->kernels->upload(device, device->unscaled, &one, sizeof one);
+  if (status == MN_OK) status = device->kernels->copy(device, device->unscaled, &one, sizeof one);
   if (status == MN_OK) status = device->kernels->synchronize(device);
   if (status != MN_OK) {
     mn_device_close(device);
@@ -149,7 +149,7 @@ mn_status mn_device_write(struct mn_device *device, void *to, const double *from
   float *narrow = wide ? NULL : malloc(bytes);
   if (!wide && !narrow) return mn_fail(MN_NO_MEMORY, "no %.1f MiB of memory left", (double)bytes / 1048576);
   for (int64_t i = 0; i < count && !wide; i++) narrow[i] = (float)from[i];
-  mn_status status = device->kernels->upload(device, to, wide ? (const void *)from : narrow, bytes);
+  mn_status status = device->kernels->copy(device, to, wide ? (const void *)from : narrow, bytes);
   if (status == MN_OK) status = device->kernels->synchronize(device);
   free(narrow);
   return status;

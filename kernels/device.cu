@@ -133,17 +133,17 @@ static mn_status open_parts(struct mn_cuda *cuda) {
     MN_CUDA_TRY(cudaStreamCreateWithPriority(&cuda->branches[which], cudaStreamNonBlocking, greatest));
   MN_CUDA_TRY(
       cudaStreamCreateWithPriority(&cuda->stream, cudaStreamNonBlocking, std::min(greatest + 1, least)));
-  for (cudaStream_t *stream : {&cuda->branches[MN_BRANCH_SUMS], &cuda->ahead, &cuda->report, &cuda->beside})
+  for (cudaStream_t *stream :
+       {&cuda->branches[MN_BRANCH_SUMS], &cuda->branches[MN_BRANCH_SAVES], &cuda->ahead, &cuda->report})
     MN_CUDA_TRY(cudaStreamCreateWithPriority(stream, cudaStreamNonBlocking, least));
-  for (cudaEvent_t *event : {&cuda->forked, &cuda->joined, &cuda->noted})
+  for (cudaEvent_t *event : {&cuda->forked, &cuda->joined})
     MN_CUDA_TRY(cudaEventCreateWithFlags(event, cudaEventDisableTiming));
   for (cudaEvent_t &stamp : cuda->stamps) MN_CUDA_TRY(cudaEventCreate(&stamp));
   for (int i = 0; i < MN_CUDA_FILLINGS; i++)
     for (cudaEvent_t *event : {&cuda->filled[i], &cuda->used[i], &cuda->reported[i]})
       MN_CUDA_TRY(cudaEventCreate(event));
   /* Waited for by a thread that has time: it sleeps instead of keeping a core busy. */
-  for (cudaEvent_t &staged : cuda->staged)
-    MN_CUDA_TRY(cudaEventCreateWithFlags(&staged, cudaEventDisableTiming | cudaEventBlockingSync));
+  MN_CUDA_TRY(cudaEventCreateWithFlags(&cuda->staged, cudaEventDisableTiming | cudaEventBlockingSync));
   MN_CUDA_TRY(cudaMalloc(&cuda->alpha, 2 * sizeof *cuda->alpha));
   MN_CUDA_TRY(cudaMalloc(&cuda->spans_done, sizeof *cuda->spans_done));
   MN_CUDA_TRY(cudaMemsetAsync(cuda->spans_done, 0, sizeof *cuda->spans_done, cuda->stream));
@@ -194,15 +194,14 @@ extern "C" void mn_cuda_close(struct mn_device *device) {
   if (cuda->blas) (void)mn_cublaslt().Destroy(cuda->blas);
   for (void *memory : {cuda->workspace, cuda->scratch, (void *)cuda->alpha, (void *)cuda->spans_done})
     (void)cudaFree(memory);
-  for (cudaEvent_t event : {cuda->forked, cuda->joined, cuda->stamps[0], cuda->stamps[1], cuda->noted,
-                            cuda->staged[0], cuda->staged[1]})
+  for (cudaEvent_t event : {cuda->forked, cuda->joined, cuda->stamps[0], cuda->stamps[1], cuda->staged})
     if (event) (void)cudaEventDestroy(event);
   for (int i = 0; i < MN_CUDA_FILLINGS; i++)
     for (cudaEvent_t event : {cuda->filled[i], cuda->used[i], cuda->reported[i]})
       if (event) (void)cudaEventDestroy(event);
-  for (void *staging : cuda->staging) mn_release_host_cuda(device, staging);
+  mn_release_host_cuda(device, cuda->staging);
   for (cudaStream_t each :
-       {cuda->report, cuda->ahead, cuda->beside, cuda->branches[MN_BRANCH_SUMS],
+       {cuda->report, cuda->ahead, cuda->branches[MN_BRANCH_SAVES], cuda->branches[MN_BRANCH_SUMS],
         cuda->branches[MN_BRANCH_REPLICAS], cuda->branches[MN_BRANCH_SHARDS], cuda->stream})
     if (each) (void)cudaStreamDestroy(each);
   (void)cudaGetLastError();

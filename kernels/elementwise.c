@@ -64,8 +64,9 @@ mn_status MN_CPU(mn_rescale)(struct mn_device *device, struct mn_scale *dz, stru
   return MN_OK;
 }
 
-mn_status MN_CPU(mn_narrow)(struct mn_device *device, float *out, const void *from, int64_t count) {
-  const real *values = from;
+mn_status MN_CPU(mn_narrow)(struct mn_device *device, float *out, const struct mn_operand *from,
+                            int64_t first, int64_t count) {
+  const real *values = (const real *)from->real + first;
 #pragma omp parallel for schedule(static) if (count > MN_PARALLEL_FROM)
   for (int64_t i = 0; i < count; i++) out[i] = (float)values[i];
   return MN_OK;

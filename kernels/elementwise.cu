@@ -174,38 +174,12 @@ static __global__ void __launch_bounds__(MN_CUDA_THREADS)
 }
 
 template <typename Real>
-static mn_status narrow(struct mn_device *device, float *out, const mn_weight<Real> &from, int64_t count) {
+mn_status mn_cuda_narrow<Real>::run(struct mn_device *device, float *out, const struct mn_operand *from,
+                                    int64_t first, int64_t count) {
   constexpr int W = 4; /* 16 bytes of the result */
-  const bool wide = mn_aligned(16, from.real, out) && mn_aligned(2 * W, from.planes.high, from.low);
+  const mn_weight<Real> w = mn_weight_of<Real>(device, from, first);
+  const bool wide = mn_aligned(16, w.real, out) && mn_aligned(2 * W, w.planes.high, w.low);
   return mn_cuda_launch("narrow", device, count, MN_CUDA_THREADS * (wide ? W : 1),
-                        wide ? narrow_kernel<Real, W> : narrow_kernel<Real, 1>, out, from, count);
-}
-
-template <typename Real>
-mn_status mn_cuda_narrow<Real>::run(struct mn_device *device, float *out, const void *from, int64_t count) {
-  return narrow<Real>(device, out, {static_cast<Real *>(const_cast<void *>(from)), {}, NULL}, count);
+                        wide ? narrow_kernel<Real, W> : narrow_kernel<Real, 1>, out, w, count);
 }
 MN_CUDA_INSTANTIATE(narrow);
-
-/* The elements of a split weight from `first` on. */
-static struct mn_operand halves_of(const struct mn_operand *w, int64_t first, int64_t count) {
-  struct mn_operand part = *w;
-  MN_REQUIRE(w->split && w->low && w->planes[0]);
-  MN_REQUIRE(first >= 0 && count > 0 && first + count <= w->rows * w->cols);
-  part.rows = 1, part.cols = count, part.real = NULL;
-  part.planes[0] = static_cast<uint16_t *>(w->planes[0]) + first, part.low += first;
-  return part;
-}
-
-mn_status mn_split_cuda(struct mn_device *device, struct mn_operand *w, int64_t first, const float *from,
-                        int64_t count) {
-  struct mn_operand to = halves_of(w, first, count);
-  to.real = const_cast<float *>(from);
-  return mn_cuda_round<float>::run(device, &to, 0);
-}
-
-mn_status mn_join_cuda(struct mn_device *device, float *to, const struct mn_operand *w, int64_t first,
-                       int64_t count) {
-  const struct mn_operand from = halves_of(w, first, count);
-  return narrow(device, to, mn_weight_of<float>(device, &from), count);
-}

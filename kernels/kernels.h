@@ -28,25 +28,18 @@ typedef mn_status mn_gemm_function(struct mn_device *device, enum mn_form form, 
 
 /* ---- losses, as torch.nn.MSELoss (mean over elements) and torch.nn.CrossEntropyLoss (over rows) ---- */
 
-/* parts[n] = Σ over k of (y − target)², for the N rows of y[N, K]. The loss is reduce(parts)/(N·K). */
-typedef mn_status mn_mse_function(struct mn_device *device, void *parts, const void *y, const void *target,
-                                  int64_t rows, int64_t cols);
-
-/* dy = scale·2·(y − target)/(N·K). */
-typedef mn_status mn_mse_gradient_function(struct mn_device *device, void *dy, const void *y,
-                                           const void *target, int64_t rows, int64_t cols, double scale);
+/* parts[n] = Σ over k of (y − target)², for the N rows of y[N, K]. The loss is reduce(parts)/(N·K). If it is
+ * not NULL, dy = scale·2·(y − target)/(N·K). */
+typedef mn_status mn_mse_function(struct mn_device *device, void *parts, void *dy, const void *y,
+                                  const void *target, int64_t rows, int64_t cols, double scale);
 
 /* parts[n] = log Σ exp(y[n]) − y[n, label], computed relative to the row's maximum, so that exp does not
  * overflow; correct[n] = 1 if the first largest of y[n] is at the label, else 0. labels int32 [N], each in 0
  * … K−1 (checked when rows are read). Another label makes parts[n] NaN, and the reduce that follows sets the
- * nonfinite flag. */
-typedef mn_status mn_cross_entropy_function(struct mn_device *device, void *parts, void *correct,
-                                            const void *y, const int32_t *labels, int64_t rows, int64_t cols);
-
-/* dy = scale·(softmax(y) − onehot(label))/N. */
-typedef mn_status mn_cross_entropy_gradient_function(struct mn_device *device, void *dy, const void *y,
-                                                     const int32_t *labels, int64_t rows, int64_t cols,
-                                                     double scale);
+ * nonfinite flag. If it is not NULL, dy = scale·(softmax(y) − onehot(label))/N. */
+typedef mn_status mn_cross_entropy_function(struct mn_device *device, void *parts, void *correct, void *dy,
+                                            const void *y, const int32_t *labels, int64_t rows, int64_t cols,
+                                            double scale);
 
 /* *out = factor·Σ parts[i] or, if `others` is not NULL, factor·Σ parts[i]·others[i], 0 ≤ i < count, added in
  * double, in a fixed order: 4096 at a time, then those sums. A sum that is not finite sets the nonfinite
@@ -124,9 +117,11 @@ typedef mn_status mn_round_function(struct mn_device *device, struct mn_operand 
 typedef mn_status mn_rescale_function(struct mn_device *device, struct mn_scale *dz, struct mn_scale *y,
                                       const struct mn_block *block);
 
-/* out[i] = from[i] rounded to float (nearest, ties to even; beyond a float's range infinity), 0 ≤ i < count,
- * count > 0. If the reals are floats, a copy. The two must not overlap. */
-typedef mn_status mn_narrow_function(struct mn_device *device, float *out, const void *from, int64_t count);
+/* out[i] = element first + i of `from` rounded to float (nearest, ties to even; beyond a float's range
+ * infinity), 0 ≤ i < count, count > 0. Floats, also those of a split weight, are copied: a NaN stays a NaN.
+ * `out` is in the device's memory or in memory of allocate_host, and not `from`'s. */
+typedef mn_status mn_narrow_function(struct mn_device *device, float *out, const struct mn_operand *from,
+                                     int64_t first, int64_t count);
 
 /* ---- the tables ---- */
 
@@ -140,9 +135,7 @@ typedef mn_status mn_narrow_function(struct mn_device *device, float *out, const
   REAL(epilogue)                                                                                             \
   REAL(column_sums)                                                                                          \
   REAL(mse)                                                                                                  \
-  REAL(mse_gradient)                                                                                         \
   REAL(cross_entropy)                                                                                        \
-  REAL(cross_entropy_gradient)                                                                               \
   REAL(reduce)                                                                                               \
   REAL(clip)                                                                                                 \
   REAL(add)                                                                                                  \
@@ -155,9 +148,8 @@ typedef mn_status mn_narrow_function(struct mn_device *device, float *out, const
   AS(allocate_host, allocate)                                                                                \
   AS(release_host, release)                                                                                  \
   DEVICE(available)                                                                                          \
-  DEVICE(upload)                                                                                             \
-  AS(download, upload)                                                                                       \
-  AS(copy, upload)                                                                                           \
+  DEVICE(copy)                                                                                               \
+  AS(download, copy)                                                                                         \
   DEVICE(zero)                                                                                               \
   DEVICE(synchronize)                                                                                        \
   DEVICE(stamp)                                                                                              \
@@ -168,8 +160,6 @@ typedef mn_status mn_narrow_function(struct mn_device *device, float *out, const
   AS(branch_join, branch_fork)                                                                               \
   DEVICE(exchange)                                                                                           \
   DEVICE(count)                                                                                              \
-  DEVICE(split)                                                                                              \
-  DEVICE(join)                                                                                               \
   DEVICE(gather)                                                                                             \
   AS(ahead_begin, synchronize)                                                                               \
   AS(ahead_end, synchronize)                                                                                 \
@@ -187,7 +177,6 @@ typedef mn_status mn_narrow_function(struct mn_device *device, float *out, const
   DEVICE(allgather_rows)                                                                                     \
   DEVICE(agree)                                                                                              \
   DEVICE(agree_scales)                                                                                       \
-  CUDA(note)                                                                                                 \
   CUDA(download_beside)                                                                                      \
   CUDA(graph_begin)                                                                                          \
   CUDA(graph_end)                                                                                            \

@@ -4,23 +4,18 @@
 #include "kernels/kernels.h"
 #include "kernels/real.h"
 
-mn_status MN_CPU(mn_mse)(struct mn_device *device, void *parts, const void *y, const void *target,
-                         int64_t rows, int64_t cols) {
+mn_status MN_CPU(mn_mse)(struct mn_device *device, void *parts, void *dy, const void *y, const void *target,
+                         int64_t rows, int64_t cols, double scale) {
+  const real factor = (real)(2 * scale / ((double)rows * (double)cols));
 #pragma omp parallel for schedule(static) if (rows * cols > MN_PARALLEL_FROM)
   for (int64_t n = 0; n < rows; n++) {
     const real *a = (const real *)y + n * cols, *t = (const real *)target + n * cols;
     real sum = 0;
     for (int64_t k = 0; k < cols; k++) sum += (a[k] - t[k]) * (a[k] - t[k]);
     ((real *)parts)[n] = sum;
+    if (!dy) continue;
+    for (int64_t k = 0; k < cols; k++) ((real *)dy)[n * cols + k] = factor * (a[k] - t[k]);
   }
-  return MN_OK;
-}
-
-mn_status MN_CPU(mn_mse_gradient)(struct mn_device *device, void *dy, const void *y, const void *target,
-                                  int64_t rows, int64_t cols, double scale) {
-  const real *a = y, *t = target, factor = (real)(2 * scale / ((double)rows * (double)cols));
-#pragma omp parallel for schedule(static) if (rows * cols > MN_PARALLEL_FROM)
-  for (int64_t i = 0; i < rows * cols; i++) ((real *)dy)[i] = factor * (a[i] - t[i]);
   return MN_OK;
 }
 
@@ -35,8 +30,10 @@ static real softmax_sum(const real *y, int64_t cols, int64_t *largest) {
   return sum;
 }
 
-mn_status MN_CPU(mn_cross_entropy)(struct mn_device *device, void *parts, void *correct, const void *y,
-                                   const int32_t *labels, int64_t rows, int64_t cols) {
+mn_status MN_CPU(mn_cross_entropy)(struct mn_device *device, void *parts, void *correct, void *dy,
+                                   const void *y, const int32_t *labels, int64_t rows, int64_t cols,
+                                   double scale) {
+  const real factor = (real)(scale / (double)rows);
 #pragma omp parallel for schedule(static) if (rows * cols > MN_PARALLEL_FROM)
   for (int64_t n = 0; n < rows; n++) {
     const real *a = (const real *)y + n * cols;
@@ -45,22 +42,10 @@ mn_status MN_CPU(mn_cross_entropy)(struct mn_device *device, void *parts, void *
     real at_label = labels[n] >= 0 && labels[n] < cols ? a[labels[n]] : (real)NAN;
     ((real *)parts)[n] = (real)log(sum) + (a[largest] - at_label);
     ((real *)correct)[n] = largest == labels[n];
-  }
-  return MN_OK;
-}
-
-mn_status MN_CPU(mn_cross_entropy_gradient)(struct mn_device *device, void *dy, const void *y,
-                                            const int32_t *labels, int64_t rows, int64_t cols, double scale) {
-  real factor = (real)(scale / (double)rows);
-#pragma omp parallel for schedule(static) if (rows * cols > MN_PARALLEL_FROM)
-  for (int64_t n = 0; n < rows; n++) {
-    const real *a = (const real *)y + n * cols;
-    real *d = (real *)dy + n * cols;
-    int64_t largest;
-    real sum = softmax_sum(a, cols, &largest);
+    if (!dy) continue;
     for (int64_t k = 0; k < cols; k++) {
       real probability = (real)exp(a[k] - a[largest]) / sum;
-      d[k] = factor * (probability - (k == labels[n]));
+      ((real *)dy)[n * cols + k] = factor * (probability - (k == labels[n]));
     }
   }
   return MN_OK;

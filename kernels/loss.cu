@@ -28,32 +28,21 @@ template <int T, typename Real> static __device__ Real team_sum(Real x) {
     return mn_cta_sum(x);
 }
 
+/* dy may be NULL. */
 template <int T, typename Real>
 static __global__ void __launch_bounds__(MN_CUDA_THREADS)
-    mse_kernel(Real *parts, const Real *y, const Real *target, int64_t rows, int64_t cols) {
-  int64_t row = row_of_team<T>();
+    mse_kernel(Real *parts, Real *dy, const Real *y, const Real *target, int64_t rows, int64_t cols,
+               Real factor) {
+  const int64_t row = row_of_team<T>(), first = row * cols;
   if (row >= rows) return; /* the same for the whole team */
-  y += row * cols, target += row * cols;
   Real sum = 0;
   for (int64_t k = threadIdx.x % T; k < cols; k += T) {
-    Real error = y[k] - target[k];
+    const Real error = y[first + k] - target[first + k];
     sum += error * error;
+    if (dy) dy[first + k] = factor * error;
   }
   sum = team_sum<T>(sum);
   if (threadIdx.x % T == 0) parts[row] = sum;
-}
-
-template <typename Real, int W>
-static __global__ void __launch_bounds__(MN_CUDA_THREADS)
-    mse_gradient_kernel(Real *dy, const Real *y, const Real *target, int64_t count, Real factor) {
-  int64_t at = ((int64_t)blockIdx.x * MN_CUDA_THREADS + threadIdx.x) * W, n = count - at;
-  if (n <= 0) return;
-  Real vy[W], vt[W];
-  mn_load_some<W>(vy, y + at, n);
-  mn_load_some<W>(vt, target + at, n);
-#pragma unroll
-  for (int i = 0; i < W; i++) vy[i] = factor * (vy[i] - vt[i]);
-  mn_store_some<W>(dy + at, vy, n);
 }
 
 /* A row's largest value and the first column that has it. */
@@ -91,76 +80,46 @@ template <int T, typename Real> static __device__ Real softmax_sum(const Real *y
 
 template <int T, typename Real>
 static __global__ void __launch_bounds__(MN_CUDA_THREADS)
-    cross_entropy_kernel(Real *parts, Real *correct, const Real *y, const int32_t *labels, int64_t rows,
-                         int64_t cols) {
-  int64_t row = row_of_team<T>();
+    cross_entropy_kernel(Real *parts, Real *correct, Real *dy, const Real *y, const int32_t *labels,
+                         int64_t rows, int64_t cols, Real factor) {
+  const int64_t row = row_of_team<T>();
   if (row >= rows) return;
   y += row * cols;
-  largest<Real> most = team_largest<T>(y, cols);
-  Real sum = softmax_sum<T>(y, cols, most.value);
-  if (threadIdx.x % T != 0) return;
-  int32_t label = labels[row];
-  Real at_label = label >= 0 && label < cols ? y[label] : Real(CUDART_NAN);
-  parts[row] = log(sum) + (most.value - at_label);
-  correct[row] = most.at == label;
-}
-
-template <int T, typename Real>
-static __global__ void __launch_bounds__(MN_CUDA_THREADS)
-    cross_entropy_gradient_kernel(Real *dy, const Real *y, const int32_t *labels, int64_t rows, int64_t cols,
-                                  Real factor) {
-  int64_t row = row_of_team<T>();
-  if (row >= rows) return;
-  y += row * cols, dy += row * cols;
-  largest<Real> most = team_largest<T>(y, cols);
-  Real sum = softmax_sum<T>(y, cols, most.value);
-  int32_t label = labels[row];
+  const largest<Real> most = team_largest<T>(y, cols);
+  const Real sum = softmax_sum<T>(y, cols, most.value);
+  const int32_t label = labels[row];
+  if (threadIdx.x % T == 0) {
+    const Real at_label = label >= 0 && label < cols ? y[label] : Real(CUDART_NAN);
+    parts[row] = log(sum) + (most.value - at_label);
+    correct[row] = most.at == label;
+  }
+  if (!dy) return;
   for (int64_t k = threadIdx.x % T; k < cols; k += T) {
-    Real probability = exp(y[k] - most.value) / sum;
-    dy[k] = factor * (probability - (k == label ? Real(1) : Real(0)));
+    const Real probability = exp(y[k] - most.value) / sum;
+    dy[row * cols + k] = factor * (probability - (k == label ? Real(1) : Real(0)));
   }
 }
 
 template <typename Real>
-mn_status mn_cuda_mse<Real>::run(struct mn_device *device, void *parts, const void *y, const void *target,
-                                 int64_t rows, int64_t cols) {
+mn_status mn_cuda_mse<Real>::run(struct mn_device *device, void *parts, void *dy, const void *y,
+                                 const void *target, int64_t rows, int64_t cols, double scale) {
   return launch("mse", device, rows, cols, mse_kernel<32, Real>, mse_kernel<MN_CUDA_THREADS, Real>,
-                static_cast<Real *>(parts), static_cast<const Real *>(y), static_cast<const Real *>(target),
-                rows, cols);
+                static_cast<Real *>(parts), static_cast<Real *>(dy), static_cast<const Real *>(y),
+                static_cast<const Real *>(target), rows, cols,
+                (Real)(2 * scale / ((double)rows * (double)cols)));
 }
 MN_CUDA_INSTANTIATE(mse);
 
 template <typename Real>
-mn_status mn_cuda_mse_gradient<Real>::run(struct mn_device *device, void *dy, const void *y,
-                                          const void *target, int64_t rows, int64_t cols, double scale) {
-  Real *to = static_cast<Real *>(dy), factor = (Real)(2 * scale / ((double)rows * (double)cols));
-  const Real *a = static_cast<const Real *>(y), *t = static_cast<const Real *>(target);
-  constexpr int W = mn_width<Real>;
-  const bool wide = mn_aligned(16, to, a, t);
-  return mn_cuda_launch("mse_gradient", device, rows * cols, MN_CUDA_THREADS * (wide ? W : 1),
-                        wide ? mse_gradient_kernel<Real, W> : mse_gradient_kernel<Real, 1>, to, a, t,
-                        rows * cols, factor);
-}
-MN_CUDA_INSTANTIATE(mse_gradient);
-
-template <typename Real>
-mn_status mn_cuda_cross_entropy<Real>::run(struct mn_device *device, void *parts, void *correct,
-                                           const void *y, const int32_t *labels, int64_t rows, int64_t cols) {
+mn_status mn_cuda_cross_entropy<Real>::run(struct mn_device *device, void *parts, void *correct, void *dy,
+                                           const void *y, const int32_t *labels, int64_t rows, int64_t cols,
+                                           double scale) {
   return launch("cross_entropy", device, rows, cols, cross_entropy_kernel<32, Real>,
                 cross_entropy_kernel<MN_CUDA_THREADS, Real>, static_cast<Real *>(parts),
-                static_cast<Real *>(correct), static_cast<const Real *>(y), labels, rows, cols);
+                static_cast<Real *>(correct), static_cast<Real *>(dy), static_cast<const Real *>(y), labels,
+                rows, cols, (Real)(scale / (double)rows));
 }
 MN_CUDA_INSTANTIATE(cross_entropy);
-
-template <typename Real>
-mn_status mn_cuda_cross_entropy_gradient<Real>::run(struct mn_device *device, void *dy, const void *y,
-                                                    const int32_t *labels, int64_t rows, int64_t cols,
-                                                    double scale) {
-  return launch("cross_entropy_gradient", device, rows, cols, cross_entropy_gradient_kernel<32, Real>,
-                cross_entropy_gradient_kernel<MN_CUDA_THREADS, Real>, static_cast<Real *>(dy),
-                static_cast<const Real *>(y), labels, rows, cols, (Real)(scale / (double)rows));
-}
-MN_CUDA_INSTANTIATE(cross_entropy_gradient);
 
 template <typename Real>
 mn_status mn_cuda_reduce<Real>::run(struct mn_device *device, const struct mn_reduction *reduction) {

@@ -50,19 +50,14 @@ mn_status mn_available_cuda(struct mn_device *, size_t *bytes) {
   return MN_OK;
 }
 
-mn_status mn_upload_cuda(struct mn_device *device, void *to, const void *from, size_t bytes) {
-  MN_CUDA_TRY(cudaMemcpyAsync(to, from, bytes, cudaMemcpyHostToDevice, device->cuda->stream));
+mn_status mn_copy_cuda(struct mn_device *device, void *to, const void *from, size_t bytes) {
+  MN_CUDA_TRY(cudaMemcpyAsync(to, from, bytes, cudaMemcpyDefault, device->cuda->stream));
   return MN_OK;
 }
 
 mn_status mn_download_cuda(struct mn_device *device, void *to, const void *from, size_t bytes) {
   MN_CUDA_TRY(cudaMemcpyAsync(to, from, bytes, cudaMemcpyDeviceToHost, device->cuda->stream));
   return mn_synchronize_cuda(device);
-}
-
-mn_status mn_copy_cuda(struct mn_device *device, void *to, const void *from, size_t bytes) {
-  MN_CUDA_TRY(cudaMemcpyAsync(to, from, bytes, cudaMemcpyDeviceToDevice, device->cuda->stream));
-  return MN_OK;
 }
 
 mn_status mn_zero_cuda(struct mn_device *device, void *memory, size_t bytes) {
@@ -91,32 +86,18 @@ mn_status mn_synchronize_cuda(struct mn_device *device) {
   return mn_cuda_wait(device, nullptr);
 }
 
-mn_status mn_note_cuda(struct mn_device *device) {
-  MN_CUDA_TRY(cudaEventRecord(device->cuda->noted, device->cuda->stream));
-  return MN_OK;
-}
-
 /* A copy that runs beside the host's work needs pinned memory, and `to` is as large as the model: so it goes
- * piece by piece through two pinned buffers. While one is copied to `to`, the GPU fills the other. */
+ * piece by piece through a pinned buffer. */
 mn_status mn_download_beside_cuda(struct mn_device *device, void *to, const void *from, size_t bytes) {
   struct mn_cuda *cuda = device->cuda;
-  for (void *&staging : cuda->staging)
-    if (!staging) MN_TRY(mn_allocate_host_cuda(device, &staging, MN_CUDA_STAGING));
-  MN_CUDA_TRY(cudaStreamWaitEvent(cuda->beside, cuda->noted, 0));
-  const size_t pieces = (bytes + MN_CUDA_STAGING - 1) / MN_CUDA_STAGING;
-  for (size_t next = 0; next <= pieces; next++) {
-    if (next < pieces) {
-      const size_t at = next * MN_CUDA_STAGING;
-      MN_CUDA_TRY(cudaMemcpyAsync(cuda->staging[next % 2], static_cast<const char *>(from) + at,
-                                  std::min(MN_CUDA_STAGING, bytes - at), cudaMemcpyDeviceToHost,
-                                  cuda->beside));
-      MN_CUDA_TRY(cudaEventRecord(cuda->staged[next % 2], cuda->beside));
-    }
-    if (next == 0) continue;
-    const size_t at = (next - 1) * MN_CUDA_STAGING;
-    MN_CUDA_TRY(cudaEventSynchronize(cuda->staged[(next - 1) % 2]));
-    memcpy(static_cast<char *>(to) + at, cuda->staging[(next - 1) % 2],
-           std::min(MN_CUDA_STAGING, bytes - at));
+  if (!cuda->staging) MN_TRY(mn_allocate_host_cuda(device, &cuda->staging, MN_CUDA_STAGING));
+  for (size_t at = 0; at < bytes; at += MN_CUDA_STAGING) {
+    const size_t piece = std::min(MN_CUDA_STAGING, bytes - at);
+    MN_CUDA_TRY(cudaMemcpyAsync(cuda->staging, static_cast<const char *>(from) + at, piece,
+                                cudaMemcpyDeviceToHost, cuda->branches[MN_BRANCH_SAVES]));
+    MN_CUDA_TRY(cudaEventRecord(cuda->staged, cuda->branches[MN_BRANCH_SAVES]));
+    MN_CUDA_TRY(cudaEventSynchronize(cuda->staged));
+    memcpy(static_cast<char *>(to) + at, cuda->staging, piece);
   }
   return MN_OK;
 }

@@ -18,26 +18,23 @@ typedef void mn_release_host_function(struct mn_device *device, void *memory);
  * system, the control group's limit and the process's own leave. */
 typedef mn_status mn_available_function(struct mn_device *device, size_t *bytes);
 
-/* Host to device, in order with the device's work; `from` must stay until the next synchronize or download.
- */
-typedef mn_status mn_upload_function(struct mn_device *device, void *to, const void *from, size_t bytes);
+/* Host to device or device to device, in order with the device's work; the two must not overlap, and a host's
+ * `from` must stay until the next synchronize or download. */
+typedef mn_status mn_copy_function(struct mn_device *device, void *to, const void *from, size_t bytes);
 /* Device to host; returns when the bytes are there. */
 typedef mn_status mn_download_function(struct mn_device *device, void *to, const void *from, size_t bytes);
-/* Device to device; the two must not overlap. */
-typedef mn_status mn_copy_function(struct mn_device *device, void *to, const void *from, size_t bytes);
 typedef mn_status mn_zero_function(struct mn_device *device, void *memory, size_t bytes);
 
 /* Waits until everything given to the device is done, or, between ahead_begin and ahead_end
  * (kernels/stream.h), what was given since ahead_begin; returns the first error it met. */
 typedef mn_status mn_synchronize_function(struct mn_device *device);
 
-/* A download by another thread, while the device goes on with the work that its own thread gives it. `note`,
- * called by the device's own thread, marks the point up to which the work given so far has to be done first.
- * mn_download_beside_function waits for that point, not for what was given since, copies and returns when the
- * bytes are at `to`, which may be any host memory; `from` must not be written until then. It is the one entry
- * that may run in a second thread beside all others, a graph's capture included: in one thread at a time, and
- * not beside `note`. NULL in the CPU's tables, whose download takes no longer than a copy. */
-typedef mn_status mn_note_function(struct mn_device *device);
+/* A download by another thread, while the device goes on with the work that its own thread gives it. It waits
+ * for what was given before the device's own thread forked MN_BRANCH_SAVES (kernels/stream.h), not for what
+ * was given since, copies and returns when the bytes are at `to`, which may be any host memory; `from` must
+ * not be written until then. It is the one entry that may run in a second thread beside all others, a graph's
+ * capture included: in one thread at a time, and not beside that fork. NULL in the CPU's tables, whose
+ * download takes no longer than a copy. */
 typedef mn_status mn_download_beside_function(struct mn_device *device, void *to, const void *from,
                                               size_t bytes);
 
@@ -69,13 +66,5 @@ typedef mn_status mn_gather_function(struct mn_device *device, const struct mn_g
 /* The multiprocessors that a far gather takes. They saturate the link beside a GEMM that leaves them free
  * (struct mn_device, reserved_sms); alone, half of them do. */
 enum { MN_GATHER_MULTIPROCESSORS = 8 };
-
-/* The floats of a split weight (struct mn_operand), whose elements first … first + count − 1 these two write
- * and read: count > 0, all of them inside. The floats are in the device's memory or in memory of
- * allocate_host. Infinities and every finite float come back bit for bit, and a NaN as a NaN. */
-typedef mn_status mn_split_function(struct mn_device *device, struct mn_operand *w, int64_t first,
-                                    const float *from, int64_t count);
-typedef mn_status mn_join_function(struct mn_device *device, float *to, const struct mn_operand *w,
-                                   int64_t first, int64_t count);
 
 #endif

@@ -21,6 +21,7 @@ enum mn_branch {
   MN_BRANCH_SUMS, /* shards' agreement on the flag, then column sums, at a lower priority than other work */
   MN_BRANCH_REPLICAS, /* exchanges of replicas, at a higher one, */
   MN_BRANCH_SHARDS,   /* and of shards, beside products */
+  MN_BRANCH_SAVES,    /* download_beside's copies (kernels/memory.h), at the lower one */
   MN_BRANCHES,
 };
 
@@ -30,7 +31,7 @@ enum { MN_EXCHANGE_MULTIPROCESSORS = 24 };
 
 typedef mn_status mn_branch_fork_function(struct mn_device *device, enum mn_branch which);
 /* branch_end must be called after branch_begin, and branch_join after branch_fork, even when work in between
- * failed. */
+ * failed. MN_BRANCH_SAVES is forked alone: download_beside waits for its own work. */
 typedef mn_status mn_branch_begin_function(struct mn_device *device, enum mn_branch which);
 typedef mn_status mn_branch_end_function(struct mn_device *device, enum mn_branch which);
 typedef mn_status mn_branch_join_function(struct mn_device *device, enum mn_branch which);

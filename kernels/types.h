@@ -126,7 +126,7 @@ struct mn_arrival {
  * A weight in MN_BF16 is split: its plane is rounded to nearest, ties away from zero, so that the plane and
  * the lower 16 bits of the float hold the float (mn_upper_half, kernels/planes.h). On CUDA it has these two
  * alone, and the plane cannot be stale; on the CPU, whose planes are floats, the float stays beside it.
- * kernels/memory.h writes and reads a split weight. */
+ * mn_round writes it from reals beside it, mn_narrow reads it. */
 struct mn_operand {
   int64_t rows, cols;
   int64_t whole;          /* a shard's: the rows of the full weight, or the columns of its dz; 0 for a full

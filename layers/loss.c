@@ -11,40 +11,35 @@ struct saved {
   double *scratch;        /* mn_reduction's */
 };
 
+/* Computes dy too, if a sink reads it, into the sink's `into`; so the sink must not add. */
 static mn_status forward(struct mn_tape *tape, struct mn_node *node) {
   const struct mn_kernels *k = tape->device->kernels;
   struct mn_device *device = tape->device;
   struct saved *saved = node->saved;
   const struct mn_operand *y = &node->inputs[Y]->value;
+  const struct mn_epilogue *sink = node->sinks[Y];
   const double rows = (double)y->rows * mn_tape_replicas(tape); /* the batch's */
   const double terms = saved->labels ? rows : rows * (double)y->cols;
+  const double scale = saved->scale / mn_tape_replicas(tape);
+  void *dy = sink ? sink->into : NULL;
+  MN_REQUIRE(!sink || sink->kind != MN_ADD);
   struct mn_reduction sum = {tape->results, saved->scratch, saved->parts, NULL, y->rows, 1 / terms};
   if (!saved->labels) {
-    MN_TRY(k->mse(device, saved->parts, y->real, node->inputs[TARGET]->value.real, y->rows, y->cols));
+    MN_TRY(
+        k->mse(device, saved->parts, dy, y->real, node->inputs[TARGET]->value.real, y->rows, y->cols, scale));
     return k->reduce(device, &sum);
   }
-  MN_TRY(k->cross_entropy(device, saved->parts, saved->correct, y->real, *saved->labels, y->rows, y->cols));
+  MN_TRY(k->cross_entropy(device, saved->parts, saved->correct, dy, y->real, *saved->labels, y->rows, y->cols,
+                          scale));
   MN_TRY(k->reduce(device, &sum));
   sum = (struct mn_reduction){tape->results + 1, saved->scratch, saved->correct, NULL, y->rows, 1};
   return k->reduce(device, &sum);
 }
 
-/* Writes dy to the sink's `into`, then applies the sink; so the sink must not add. */
 static mn_status backward(struct mn_tape *tape, struct mn_node *node) {
-  const struct mn_kernels *k = tape->device->kernels;
-  struct mn_device *device = tape->device;
-  struct saved *saved = node->saved;
   const struct mn_operand *y = &node->inputs[Y]->value;
   const struct mn_epilogue *sink = node->sinks[Y];
-  if (!sink) return MN_OK;
-  MN_REQUIRE(sink->kind != MN_ADD);
-  const double scale = saved->scale / mn_tape_replicas(tape);
-  if (saved->labels)
-    MN_TRY(k->cross_entropy_gradient(device, sink->into, y->real, *saved->labels, y->rows, y->cols, scale));
-  else
-    MN_TRY(k->mse_gradient(device, sink->into, y->real, node->inputs[TARGET]->value.real, y->rows, y->cols,
-                           scale));
-  return k->epilogue(device, sink->into, y->rows, y->cols, sink);
+  return sink ? tape->device->kernels->epilogue(tape->device, sink->into, y->rows, y->cols, sink) : MN_OK;
 }
 
 static const struct mn_operation operation = {NULL, forward, backward, NULL, NULL};

@@ -107,7 +107,7 @@ static inline char *open_watched(struct subject *s, size_t bytes) {
   assert_non_null(host);
   memset(host, 0xff, all);
   MUST(k->allocate(s->device, (void **)&memory, all));
-  MUST(k->upload(s->device, memory, host, all));
+  MUST(k->copy(s->device, memory, host, all));
   MUST(k->synchronize(s->device));
   free(host);
   s->allocations = s->device->allocations;

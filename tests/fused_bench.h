@@ -61,10 +61,10 @@ static inline mn_status guarded_allocate(struct mn_device *device, void **out, s
   guards[guard_count++] = (struct guard){*out, bytes};
   for (size_t at = 0; at < bytes; at += sizeof poison) {
     size_t left = bytes - at;
-    MN_TRY(device->kernels->upload(device, (char *)*out + at, poison,
-                                   left < sizeof poison ? left : sizeof poison));
+    MN_TRY(device->kernels->copy(device, (char *)*out + at, poison,
+                                 left < sizeof poison ? left : sizeof poison));
   }
-  return device->kernels->upload(device, (char *)*out + bytes, canaries, sizeof canaries);
+  return device->kernels->copy(device, (char *)*out + bytes, canaries, sizeof canaries);
 }
 
 static inline void guarded_release(struct mn_device *device, void *memory) {
@@ -317,7 +317,7 @@ static inline char *download(const struct training *t, const struct bytes *b) {
 static inline void upload(const struct training *t, const struct bytes *b, const char *from) {
   struct mn_device *device = t->model->device;
   for (int i = 0; i < b->count; i++)
-    MUST(device->kernels->upload(device, b->parts[i].device, from + b->parts[i].at, b->parts[i].bytes));
+    MUST(device->kernels->copy(device, b->parts[i].device, from + b->parts[i].at, b->parts[i].bytes));
   MUST(device->kernels->synchronize(device));
 }
 

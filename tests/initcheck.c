@@ -17,7 +17,7 @@ static mn_status product(struct mn_device *device, float *out) {
   for (int i = 0; i < SIZE * SIZE; i++) ones[i] = 0x3f80; /* 1 in bfloat16 */
   void *fresh;
   MN_TRY(k->allocate(device, &a.planes[0], sizeof ones));
-  MN_TRY(k->upload(device, a.planes[0], ones, sizeof ones));
+  MN_TRY(k->copy(device, a.planes[0], ones, sizeof ones));
   MN_TRY(k->allocate(device, &fresh, SIZE * SIZE * sizeof(float)));
   MN_TRY(k->allocate(device, &sum.real, SIZE * SIZE * sizeof(float)));
   MN_TRY(k->gemm(device, MN_NT, &a, &a, &(struct mn_epilogue){.kind = MN_STORE, .into = fresh}));

@@ -215,7 +215,7 @@ mutant "flag: not raised" $b 'if (bad) mn_raise(device);' ''
 
 l=kernels/loss.c
 mutant "mse: sign of the target" $l '+= (a[k] - t[k]) * (a[k] - t[k])' '+= (a[k] + t[k]) * (a[k] + t[k])'
-mutant "mse gradient: sign of the target" $l 'factor * (a[i] - t[i])' 'factor * (a[i] + t[i])'
+mutant "mse gradient: sign of the target" $l 'factor * (a[k] - t[k])' 'factor * (a[k] + t[k])'
 mutant "mse gradient: factor 2 dropped" $l '(real)(2 * scale / ((double)rows' '(real)(scale / ((double)rows'
 mutant "cross-entropy: sign of the label" $l '(a[largest] - at_label)' '(a[largest] + at_label)'
 mutant "cross-entropy: maximum not taken off" $l 'sum += (real)exp(y[k] - y[*largest]);' 'sum += (real)exp(y[k]);'
@@ -334,15 +334,15 @@ mutant "scale: y has none" $y ' y = b->y->scale;' '(void)0;'
 mutant "scale: dz measured under an old factor" $y '&saved->dz, MN_MEASURE_TOGETHER)' '&saved->dz, 0)'
 
 # split weights
-sp=kernels/memory.c pl=kernels/planes.h tc=engine/tensor.c
+pl=kernels/planes.h tc=engine/tensor.c
 mutant "split: ties to even" $pl 'o->split ? mn_to_upper_half(value) : mn_to_plane(' 'mn_to_plane('
 mutant "split: cut off, not rounded" $pl '(uint16_t)((mn_split_bits(value) + 0x8000u) >> 16)' '(uint16_t)(mn_split_bits(value) >> 16)'
 mutant "split: the lower half without its sign" $pl '(uint32_t)(int32_t)(int16_t)low' 'low'
 mutant "split: a NaN made a number" $pl 'value != value ? 0x7fff0000u : bits' 'bits'
-mutant "split: the copy left stale" $sp 'plane[i] = mn_to_upper_half(from[i]);' ''
-mutant "split: to the first elements" $sp '(float *)w->planes[0] + first' '(float *)w->planes[0]'
-mutant "split: floats to the first elements" $sp '(float *)w->real + first, *' '(float *)w->real, *'
-mutant "join: from the first elements" $sp '(const float *)w->real + first' '(const float *)w->real'
+mutant "split: the copy left stale" $tc 'return device->kernels->round(device, &part, 0);' 'return MN_OK;'
+mutant "split: to the first elements" $tc '(char *)w->planes[0] + (size_t)first * device->plane' 'w->planes[0]'
+mutant "split: floats to the first elements" $tc 'floats : (float *)w->real + first' 'floats : (float *)w->real'
+mutant "narrow: from the first elements" kernels/elementwise.c '(const real *)from->real + first' '(const real *)from->real'
 mutant "pieces: all of the first values" $tc 'whole->from[first + i]' 'whole->from[i]'
 mutant "pieces: all to the first values" $tc 'whole->wide[first + i]' 'whole->wide[i]'
 mutant "pieces: all downloaded to the first values" $tc 'whole->narrow + first' 'whole->narrow'
@@ -497,7 +497,7 @@ mutant "evaluation: training goes on under its factors" $e 'MN_TRY(device->kerne
 # saving beside training, and when
 s=train/checkpoint/save.c
 mutant "saver: the copies not waited for" $s \
-  'return saver->copy ? saver->device->kernels->note(saver->device) : MN_OK;' 'return MN_OK;'
+  'return saver->copy ? saver->device->kernels->branch_fork(saver->device, MN_BRANCH_SAVES) : MN_OK;' 'return MN_OK;'
 mutant "saver: a failed save counts" $s 'saver->outcome.status == MN_OK && ' ''
 mutant "saver: no room for a copy is an error" $s 'return status == MN_NO_MEMORY ? MN_OK : status;' 'return status;'
 mutant "saver: moments without an optimizer" $s 'optimizer && k < MN_CHECKPOINT_ARRAYS' 'k < MN_CHECKPOINT_ARRAYS'

@@ -81,7 +81,7 @@ static inline void *put(struct bench *b, int s, const double *values, int64_t co
       ((double *)host)[i] = values[i];
     else
       ((float *)host)[i] = (float)values[i];
-  must(b->on[s]->kernels->upload(b->on[s], memory, host, bytes));
+  must(b->on[s]->kernels->copy(b->on[s], memory, host, bytes));
   must(b->on[s]->kernels->synchronize(b->on[s]));
   free(host);
   return memory;
@@ -89,7 +89,7 @@ static inline void *put(struct bench *b, int s, const double *values, int64_t co
 
 static inline void *put_raw(struct bench *b, int s, const void *from, size_t bytes) {
   void *memory = take(b, s, bytes);
-  must(b->on[s]->kernels->upload(b->on[s], memory, from, bytes));
+  must(b->on[s]->kernels->copy(b->on[s], memory, from, bytes));
   must(b->on[s]->kernels->synchronize(b->on[s]));
   return memory;
 }
@@ -313,17 +313,18 @@ enum { RULE_COUNT = sizeof RULES / sizeof RULES[0], ADAMW = RULE_COUNT - 1 };
 
 /* A weight in bf16 becomes split: on CUDA it has halves instead of reals. */
 static inline void split_weight(struct bench *b, int s, struct mn_operand *w) {
-  float *floats = w->real;
-  w->split = 1;
-  if (s == CUDA) w->low = poisoned(b, s, (size_t)(w->rows * w->cols) * sizeof *w->low), w->real = NULL;
-  must(b->on[s]->kernels->split(b->on[s], w, 0, floats, w->rows * w->cols));
+  struct mn_operand written = *w;
+  w->split = written.split = 1;
+  if (s == CUDA)
+    w->low = written.low = poisoned(b, s, (size_t)(w->rows * w->cols) * sizeof *w->low), w->real = NULL;
+  must(b->on[s]->kernels->round(b->on[s], &written, 0));
 }
 
 /* The reals of a weight. */
 static inline void *reals_of(struct bench *b, int s, const struct mn_operand *w) {
   if (!w->split) return w->real;
   float *floats = poisoned_reals(b, s, w->rows * w->cols);
-  must(b->on[s]->kernels->join(b->on[s], floats, w, 0, w->rows * w->cols));
+  must(b->on[s]->kernels->narrow(b->on[s], floats, w, 0, w->rows * w->cols));
   return floats;
 }
 

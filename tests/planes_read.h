@@ -42,7 +42,7 @@ static inline struct mn_scale get_scale(struct mn_device *device, const struct m
 }
 
 static inline void put_scale(struct mn_device *device, struct mn_scale *to, struct mn_scale scale) {
-  mn_status status = device->kernels->upload(device, to, &scale, sizeof scale);
+  mn_status status = device->kernels->copy(device, to, &scale, sizeof scale);
   if (status == MN_OK) status = device->kernels->synchronize(device);
   if (status != MN_OK) fail_msg("status %d: %s", status, mn_message());
 }
@@ -114,7 +114,7 @@ static inline float *get_reals(struct mn_device *device, const struct mn_operand
   if (!o->low) return get_bytes(device, o->real, bytes);
   void *joined;
   mn_status status = device->kernels->allocate(device, &joined, bytes);
-  if (status == MN_OK) status = device->kernels->join(device, joined, o, 0, o->rows * o->cols);
+  if (status == MN_OK) status = device->kernels->narrow(device, joined, o, 0, o->rows * o->cols);
   if (status != MN_OK) fail_msg("status %d: %s", status, mn_message());
   float *reals = get_bytes(device, joined, bytes);
   device->kernels->release(device, joined);

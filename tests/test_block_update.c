@@ -24,7 +24,7 @@ struct trainee {
 };
 
 static void upload(struct trainee *t, void *to, const void *from, size_t bytes) {
-  MUST(t->s.device->kernels->upload(t->s.device, to, from, bytes));
+  MUST(t->s.device->kernels->copy(t->s.device, to, from, bytes));
   MUST(t->s.device->kernels->synchronize(t->s.device));
 }
 

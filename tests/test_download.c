@@ -37,7 +37,7 @@ static void any_number_of_bytes_is_downloaded(void **state) {
        *third = take_bytes(&m, 21 * (int64_t)mib, 1);
   assert_true(from && to);
   for (size_t i = 0; i < 21 * mib; i++) from[i] = (unsigned char)(i * 7 + (i >> 12));
-  MUST(k->upload(m.device, first, from, 21 * mib));
+  MUST(k->copy(m.device, first, from, 21 * mib));
   MUST(k->synchronize(m.device));
   for (size_t s = 0; s < COUNT(sizes); s++) {
     struct download d = {m.device, to, second, sizes[s], MN_OK};
@@ -45,7 +45,7 @@ static void any_number_of_bytes_is_downloaded(void **state) {
     memset(to, 0xee, 21 * mib + 1);
     for (int i = 0; i < 20; i++) MUST(k->zero(m.device, second, 21 * mib));
     MUST(k->copy(m.device, second, first, sizes[s]));
-    MUST(k->note(m.device));
+    MUST(k->branch_fork(m.device, MN_BRANCH_SAVES));
     assert_int_equal(pthread_create(&thread, NULL, download_beside, &d), 0);
     mn_status more = MN_OK;
     for (int i = 0; i < 20 && more == MN_OK; i++) more = k->zero(m.device, third, 21 * mib);

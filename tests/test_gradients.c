@@ -183,7 +183,7 @@ static void open_graph(struct graph *g, struct mn_device *device, void (*record)
   }
   if (g->labels) {
     int32_t labels[7] = {0, 3, 2, 1, 1, 3, 0};
-    MUST(device->kernels->upload(device, g->labels, labels, sizeof labels));
+    MUST(device->kernels->copy(device, g->labels, labels, sizeof labels));
     MUST(device->kernels->synchronize(device));
   }
 }

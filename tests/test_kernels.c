@@ -192,6 +192,17 @@ static void assert_same_float(float found, float expected) {
     assert_int_equal(to_bits(found), to_bits(expected));
 }
 
+/* Elements of a split weight from `first` on; on CUDA no float stays beside the halves. */
+static void write_split(struct mn_device *device, const struct mn_operand *w, int64_t first, float *from,
+                        int64_t count) {
+  struct mn_operand part = *w;
+  part.rows = 1, part.cols = count, part.real = w->low ? from : (float *)w->real + first;
+  part.planes[0] = (char *)w->planes[0] + (size_t)first * device->plane;
+  part.low = w->low ? w->low + first : NULL;
+  if (!w->low) memcpy(part.real, from, (size_t)count * sizeof *from);
+  MUST(device->kernels->round(device, &part, 0));
+}
+
 /* From and to any element, the device's memory and the host's; what stands beside it stays. */
 static void split_weights_are_written_and_read(void **state) {
   enum { MANY = 5003 };
@@ -214,9 +225,9 @@ static void split_weights_are_written_and_read(void **state) {
     if (r % 2)
       memcpy(from, expected + first, (size_t)count * sizeof *from);
     else
-      MUST(k->upload(device, from, expected + first, (size_t)count * sizeof *from));
-    MUST(k->split(device, &w, first, from, count));
-    MUST(k->join(device, memory[r % 2], &w, 0, MANY));
+      MUST(k->copy(device, from, expected + first, (size_t)count * sizeof *from));
+    write_split(device, &w, first, from, count);
+    MUST(k->narrow(device, memory[r % 2], &w, 0, MANY));
     MUST(k->synchronize(device));
     if (r % 2)
       memcpy(found, memory[1], sizeof found);
@@ -241,10 +252,10 @@ static void narrow_rounds_to_floats(void **state) {
     double values[] = {0.1, 0x1.000001p0, 0x1.000003p0, -0x1p-150, 0x1.8p-149, 0x1.ffffffp127, -INFINITY};
     double *all = zeros(MANY);
     for (size_t i = 0; i < MANY; i++) all[i] = i % 3 ? values[i % COUNT(values)] : sin((double)i);
-    const void *from = take_reals(&m, all, MANY);
+    const struct mn_operand from = {.rows = 1, .cols = MANY, .real = take_reals(&m, all, MANY)};
     float *out = take_bytes(&m, MANY, sizeof *out), *host = malloc(MANY * sizeof *host);
     assert_non_null(host);
-    MUST(m.device->kernels->narrow(m.device, out, from, MANY));
+    MUST(m.device->kernels->narrow(m.device, out, &from, 0, MANY));
     MUST(m.device->kernels->download(m.device, host, out, MANY * sizeof *host));
     for (size_t i = 0; i < MANY; i++) assert_int_equal(to_bits(host[i]), to_bits((float)all[i]));
     free(all), free(host);
@@ -319,7 +330,7 @@ static double clip_scale(struct memory *m, const double *squares, int64_t count,
          sum = 0;
   const struct mn_kernels *k = m->device->kernels;
   struct mn_device *device = m->device;
-  MUST(k->upload(device, on_device, squares, (size_t)count * sizeof(double)));
+  MUST(k->copy(device, on_device, squares, (size_t)count * sizeof(double)));
   MUST(k->clip(device, out, out + 1, on_device, count, norm));
   MUST(k->download(device, found, out, sizeof found));
   MUST(k->download(device, flag, device->nonfinite, sizeof *flag));
@@ -437,9 +448,8 @@ static void mse_follows_its_formula(void **state) {
     void *py = take_reals(&m, y, MANY), *pt = take_reals(&m, target, MANY);
     void *pp = take_reals(&m, NULL, ROWS), *pd = take_reals(&m, NULL, MANY);
     const struct mn_kernels *k = m.device->kernels;
-    MUST(k->mse(m.device, pp, py, pt, ROWS, COLS));
+    MUST(k->mse(m.device, pp, pd, py, pt, ROWS, COLS, 0.25));
     assert_reals(&m, "parts", pp, parts, ROWS, 1e-6);
-    MUST(k->mse_gradient(m.device, pd, py, pt, ROWS, COLS, 0.25));
     assert_reals(&m, "dy", pd, dy, MANY, 1e-6);
     free(y);
     free(target);
@@ -467,15 +477,14 @@ static void cross_entropy_bears_huge_logits(void **state) {
     void *py = take_reals(&m, y, MANY), *pp = take_reals(&m, NULL, ROWS), *pc = take_reals(&m, NULL, ROWS);
     void *pd = take_reals(&m, NULL, MANY);
     int32_t *pl = take_bytes(&m, ROWS, sizeof *labels);
-    MUST(k->upload(device, pl, labels, sizeof labels));
-    MUST(k->cross_entropy(device, pp, pc, py, pl, ROWS, COLS));
+    MUST(k->copy(device, pl, labels, sizeof labels));
+    MUST(k->cross_entropy(device, pp, pc, pd, py, pl, ROWS, COLS, 0.5));
     assert_reals(&m, "parts", pp, parts, ROWS, 1e-6);
     double *small = read_reals(&m, pp, ROWS); /* beside 1e4 the others would hide */
     for (int n = 0; n < ROWS; n++) assert_true(fabs(small[n] - parts[n]) <= 1e-6 * (1 + parts[n]));
     free(small);
     assert_reals(&m, "correct", pc, correct, ROWS, 0);
     for (int i = 0; i < MANY; i++) expected[i] = 0.5 / ROWS * dy[i];
-    MUST(k->cross_entropy_gradient(device, pd, py, pl, ROWS, COLS, 0.5));
     assert_reals(&m, "dy", pd, expected, MANY, 1e-6);
     release_all(&m);
     mn_device_close(m.device);
@@ -498,8 +507,8 @@ static void cross_entropy_flags_labels_out_of_range(void **state) {
         int32_t *pl = take_bytes(&m, 2, sizeof **labels);
         double *out = take_bytes(&m, 2, sizeof loss);
         MUST(k->zero(device, py, (size_t)count * device->real));
-        MUST(k->upload(device, pl, labels[i], sizeof labels[i]));
-        MUST(k->cross_entropy(device, pp, pc, py, pl, 2, (int64_t)cols));
+        MUST(k->copy(device, pl, labels[i], sizeof labels[i]));
+        MUST(k->cross_entropy(device, pp, pc, NULL, py, pl, 2, (int64_t)cols, 1));
         MUST(k->reduce(device, &(struct mn_reduction){out, out + 1, pp, NULL, 2, 0.5}));
         MUST(k->download(device, &loss, out, sizeof loss));
         MUST(k->download(device, &raised, device->nonfinite, sizeof raised));
@@ -518,7 +527,7 @@ static void memory_moves_as_it_is(void **state) {
   void *a = take_bytes(&m, 1000, 1), *b = take_bytes(&m, 1000, 1), *pinned;
   MUST(k->allocate_host(m.device, &pinned, sizeof from));
   memcpy(pinned, from, sizeof from);
-  MUST(k->upload(m.device, a, pinned, sizeof from));
+  MUST(k->copy(m.device, a, pinned, sizeof from));
   MUST(k->zero(m.device, b, sizeof from));
   MUST(k->copy(m.device, b, a, 999));
   MUST(k->download(m.device, to, b, sizeof to));

@@ -116,7 +116,7 @@ static struct trail update(const char *name, const char *precision, const int64_
   for (int i = 0; i < UPDATES; i++) {
     const struct mn_epilogue epilogue = {.kind = MN_UPDATE, .update = &w->update};
     const double now[MN_RATES] = {rates[i], 2, 4};
-    MUST(device->kernels->upload(device, rate, now, sizeof now));
+    MUST(device->kernels->copy(device, rate, now, sizeof now));
     MUST(mn_device_write(device, w->gradient, gradient, count));
     MUST(device->kernels->epilogue(device, w->gradient, size[0], size[1], &epilogue));
     trail.masters[i] = read_values(device, w);
@@ -178,7 +178,7 @@ static void check_product(struct mn_device *device, const int64_t size[3], doubl
          *rate = take_bytes(&m, 1, sizeof *rate);
   const struct mn_rule sgd = {.rate = rate, .momentum = momentum};
   const struct mn_epilogue store = {.kind = MN_STORE, .into = take_reals(&m, NULL, count)};
-  MUST(k->upload(device, rate, &given, sizeof given));
+  MUST(k->copy(device, rate, &given, sizeof given));
   MUST(k->gemm(device, MN_TN, &dz->value, &x->value, &store));
   double *gradient = read_reals(&m, store.into, count);
   MUST(mn_tensor_train(device, w, MN_UPDATE, &sgd));
@@ -261,7 +261,12 @@ static void a_nan_stays_a_nan(void **state) {
   float *floats;
   MUST(device->kernels->allocate_host(device, (void **)&floats, sizeof bits));
   memcpy(floats, bits, sizeof bits);
-  MUST(device->kernels->split(device, &w->value, 0, floats, COUNT(bits)));
+  struct mn_operand written = w->value;
+  if (written.low)
+    written.real = floats;
+  else
+    memcpy(written.real, bits, sizeof bits);
+  MUST(device->kernels->round(device, &written, 0));
   double *values = read_values(device, w);
   MUST(device->kernels->download(device, copy, w->value.planes[0], COUNT(bits) * device->plane));
   for (int64_t i = 0; i < (int64_t)COUNT(bits); i++)

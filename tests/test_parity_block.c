@@ -98,8 +98,8 @@ static void check_block(struct bench *b, struct shape at, unsigned ops, enum ali
                 {&two[CUDA].block.mean, two[CPU].block.mean, at.rows * at.groups},
                 {&two[CUDA].block.rstd, two[CPU].block.rstd, at.rows * at.groups}};
   for (int i = 0; i < 3; i++)
-    must(b->on[CUDA]->kernels->upload(b->on[CUDA], *shared[i].to, shared[i].from,
-                                      (size_t)shared[i].count * b->on[CUDA]->real));
+    must(b->on[CUDA]->kernels->copy(b->on[CUDA], *shared[i].to, shared[i].from,
+                                    (size_t)shared[i].count * b->on[CUDA]->real));
   for (int s = 0; s < SIDES; s++) apply(b, s, &two[s], MN_BLOCK_BACKWARD, two[s].dy);
   check_dz(b, two, at, ops, what);
   for (int s = 0; s < SIDES; s++) assert_int_equal(flag(b, s), 0);

@@ -89,9 +89,9 @@ static void narrow(void **state) {
       const int64_t at = place % 4, to = place / 4, count = COUNT - at;
       float *host[SIDES];
       for (int s = 0; s < SIDES; s++) {
-        const char *from = put(&b, s, values, COUNT);
+        const struct mn_operand from = {.rows = 1, .cols = COUNT, .real = put(&b, s, values, COUNT)};
         float *out = poisoned(&b, s, (COUNT + 8) * sizeof *out);
-        must(b.on[s]->kernels->narrow(b.on[s], out + to, from + (size_t)at * b.on[s]->real, count));
+        must(b.on[s]->kernels->narrow(b.on[s], out + to, &from, at, count));
         host[s] = get_raw(&b, s, out, (COUNT + 8) * sizeof *out);
       }
       for (int64_t i = 0; i < COUNT + 8; i++) {

@@ -237,7 +237,7 @@ static void overflow(void **state) {
 
 static void raise_flag(struct bench *b, int s) {
   const int mark = 7;
-  must(b->on[s]->kernels->upload(b->on[s], b->on[s]->nonfinite, &mark, sizeof mark));
+  must(b->on[s]->kernels->copy(b->on[s], b->on[s]->nonfinite, &mark, sizeof mark));
   must(b->on[s]->kernels->synchronize(b->on[s]));
 }
 

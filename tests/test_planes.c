@@ -73,7 +73,7 @@ static void a_factor_leaves_its_headroom(void **state) {
 
 static struct mn_scale *put_scale(struct memory *m, struct mn_scale scale) {
   struct mn_scale *out = take_bytes(m, 1, sizeof scale);
-  MUST(m->device->kernels->upload(m->device, out, &scale, sizeof scale));
+  MUST(m->device->kernels->copy(m->device, out, &scale, sizeof scale));
   MUST(m->device->kernels->synchronize(m->device));
   return out;
 }
@@ -330,8 +330,8 @@ static void an_update_keeps_the_factor(void **state) {
       struct mn_operand w = {.rows = ROWS, .cols = COLS, .real = take_reals(&m, values, MANY)};
       if (fp16) w = put_operand(&m, ROWS, COLS, values, 128, MN_HEADROOM_W);
       double *device_rate = take_bytes(&m, 1, sizeof rate);
-      MUST(k->upload(device, device_rate, &rate, sizeof rate));
-      if (raised) MUST(k->upload(device, device->nonfinite, &(int){3}, sizeof(int)));
+      MUST(k->copy(device, device_rate, &rate, sizeof rate));
+      if (raised) MUST(k->copy(device, device->nonfinite, &(int){3}, sizeof(int)));
       MUST(k->synchronize(device));
       double *none = zeros(MANY);
       struct mn_rule sgd = {.rate = device_rate, .momentum = 0.5, .nesterov = nesterov};
@@ -377,7 +377,7 @@ static void nothing_is_added_once_the_flag_is_raised(void **state) {
     for (int raised = 1; raised >= 0; raised--)
       for (int by_gemm = 0; by_gemm < 2; by_gemm++) {
         double *before = read_reals(&m, e.into, ROWS * COLS);
-        if (raised) MUST(k->upload(device, device->nonfinite, &(int){3}, sizeof(int)));
+        if (raised) MUST(k->copy(device, device->nonfinite, &(int){3}, sizeof(int)));
         MUST(by_gemm ? k->gemm(device, MN_TN, &left, &right, &e) : k->epilogue(device, d, ROWS, COLS, &e));
         assert_int_equal(flag_of(&m), raised ? 3 : 0);
         double *after = read_reals(&m, e.into, ROWS * COLS);

@@ -139,7 +139,7 @@ static void set_factor(struct run *r, int parameter, double times) {
   if (!scales) return;
   MUST(r->device->kernels->download(r->device, &dz, &scales[1], sizeof dz));
   dz = (struct mn_scale){(float)(times * (double)mn_scale_next(&dz)), 0};
-  MUST(r->device->kernels->upload(r->device, &scales[1], &dz, sizeof dz));
+  MUST(r->device->kernels->copy(r->device, &scales[1], &dz, sizeof dz));
   MUST(r->device->kernels->synchronize(r->device));
 }
 

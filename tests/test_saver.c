@@ -73,12 +73,12 @@ static struct {
   struct mn_kernels table;
   mn_status allocation, download; /* what these are to return instead of doing it, unless it is MN_OK */
   int downloads;                  /* of download_beside; read while no save runs */
-  int copies, noted;              /* copies on the device so far, and how many of them stood before note */
+  int copies, noted; /* copies on the device so far, and how many of them stood before the fork */
 } fake;
 
-static mn_status fake_note(struct mn_device *device) {
-  fake.noted = fake.copies;
-  return fake.own->note ? fake.own->note(device) : MN_OK;
+static mn_status fake_fork(struct mn_device *device, enum mn_branch which) {
+  if (which == MN_BRANCH_SAVES) fake.noted = fake.copies;
+  return fake.own->branch_fork(device, which);
 }
 
 static mn_status fake_copy(struct mn_device *device, void *to, const void *from, size_t bytes) {
@@ -86,10 +86,10 @@ static mn_status fake_copy(struct mn_device *device, void *to, const void *from,
   return fake.own->copy(device, to, from, bytes);
 }
 
-static mn_status fake_join(struct mn_device *device, float *to, const struct mn_operand *w, int64_t first,
-                           int64_t count) {
+static mn_status fake_narrow(struct mn_device *device, float *to, const struct mn_operand *w, int64_t first,
+                             int64_t count) {
   fake.copies++;
-  return fake.own->join(device, to, w, first, count);
+  return fake.own->narrow(device, to, w, first, count);
 }
 
 static mn_status fake_download_beside(struct mn_device *device, void *to, const void *from, size_t bytes) {
@@ -112,9 +112,9 @@ static void take_way(struct mn_device *device, enum way way) {
   fake.download = MN_OK;
   fake.downloads = fake.copies = fake.noted = 0;
   if (way == OWN) return;
-  fake.table.note = fake_note;
+  fake.table.branch_fork = fake_fork;
   fake.table.copy = fake_copy;
-  if (way == BESIDE) fake.table.join = fake_join; /* else it is a step of a download */
+  if (way == BESIDE) fake.table.narrow = fake_narrow; /* else it is a step of a download */
   fake.table.download_beside = fake_download_beside;
   fake.table.allocate = fake_allocate;
   device->kernels = &fake.table;
@@ -271,7 +271,8 @@ static void check_moment(const char *name, const char *precision, struct mn_opti
   memset(passing, 'x', sizeof passing);
   assert_int_equal(fake.copies > 0, way == BESIDE);
   assert_int_equal(fake.noted, fake.copies);
-  assert_int_equal(r.device->bytes > bytes, way == BESIDE || (way == OWN && r.device->kernels->note));
+  assert_int_equal(r.device->bytes > bytes,
+                   way == BESIDE || (way == OWN && r.device->kernels->download_beside));
   train(&r, 3);
   struct values after = values_of(&r);
   assert_false(same_values(&r, &before, &after));

@@ -14,7 +14,7 @@ static void sinks_do_what_they_say(void **state) {
   struct memory m = {.device = device};
   double *stored[MN_MODEL_PARAMETERS], *before[MN_MODEL_PARAMETERS], rate = 0.25;
   double *device_rate = take_bytes(&m, 1, sizeof rate);
-  MUST(device->kernels->upload(device, device_rate, &rate, sizeof rate));
+  MUST(device->kernels->copy(device, device_rate, &rate, sizeof rate));
   struct mn_rule sgd = {.rate = device_rate};
   static const enum mn_epilogue_kind hows[] = {MN_STORE, MN_ADD, MN_UPDATE};
   for (int how = 0; how < 3; how++) {

@@ -76,7 +76,7 @@ static void tied_weights_train(void **state) {
   for (size_t k = 0; k < COUNT(momenta); k++) {
     struct memory m = {.device = device};
     double *device_rate = take_bytes(&m, 1, sizeof rate), momentum = momenta[k];
-    MUST(device->kernels->upload(device, device_rate, &rate, sizeof rate));
+    MUST(device->kernels->copy(device, device_rate, &rate, sizeof rate));
     struct mn_rule sgd = {.rate = device_rate, .momentum = momentum};
     struct tied tied = open_tied(device, 1, MN_UPDATE, &sgd);
     struct tied free_pair = open_tied(device, 0, MN_STORE, NULL);

@@ -108,7 +108,7 @@ static inline void copy_scales(struct run *r, struct mn_tensor *to, const struct
   struct mn_scale scales[2];
   if (!to->scales) return;
   MUST(from->device->kernels->download(from->device, scales, saved->scales, sizeof scales));
-  MUST(r->device->kernels->upload(r->device, to->scales, scales, sizeof scales));
+  MUST(r->device->kernels->copy(r->device, to->scales, scales, sizeof scales));
   MUST(r->device->kernels->round(r->device, &to->value, 0));
   MUST(r->device->kernels->synchronize(r->device));
 }

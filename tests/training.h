@@ -40,7 +40,7 @@ static inline void load(struct mn_pass *pass, uint64_t seed) {
     uint64_t classes = (uint64_t)mn_model_outputs(&pass->model->config);
     for (int64_t n = 0; n < pass->rows; n++)
       labels[n] = (int32_t)(mn_random_word(seed, 2, (uint64_t)n) % classes);
-    MUST(device->kernels->upload(device, pass->labels, labels, (size_t)pass->rows * sizeof *labels));
+    MUST(device->kernels->copy(device, pass->labels, labels, (size_t)pass->rows * sizeof *labels));
     MUST(device->kernels->synchronize(device));
     free(labels);
   }

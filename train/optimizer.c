@@ -140,7 +140,7 @@ mn_status mn_optimizer_rate(struct mn_optimizer *o, double rate, int64_t step) {
   struct mn_device *device = o->model->device;
   mn_optimizer_rates(o, rate, step, o->host_rate);
   o->config.rule.rate = o->rate;
-  return device->kernels->upload(device, o->rate, o->host_rate, sizeof o->host_rate);
+  return device->kernels->copy(device, o->rate, o->host_rate, sizeof o->host_rate);
 }
 
 void mn_optimizer_at(struct mn_optimizer *o, const double *rate, double *norm) {

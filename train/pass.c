@@ -142,12 +142,12 @@ mn_status mn_pass_load(struct mn_pass *pass, const void *x, const void *y) {
   if (y && !pass->target)
     MN_TRY(
         mn_labels_check(y, 0, pass->rows, mn_model_outputs(&pass->model->config), "the batch", "the model"));
-  MN_TRY(k->upload(device, pass->x->value.real, x, (size_t)mn_tensor_count(pass->x) * device->real));
+  MN_TRY(k->copy(device, pass->x->value.real, x, (size_t)mn_tensor_count(pass->x) * device->real));
   pass->x->value.stale = 1;
   MN_TRY(mn_operand_prepare(device, &pass->x->value));
   if (!y) return MN_OK;
-  if (!pass->target) return k->upload(device, pass->labels, y, (size_t)pass->rows * sizeof(int32_t));
-  return k->upload(device, pass->target->value.real, y, (size_t)mn_tensor_count(pass->target) * device->real);
+  if (!pass->target) return k->copy(device, pass->labels, y, (size_t)pass->rows * sizeof(int32_t));
+  return k->copy(device, pass->target->value.real, y, (size_t)mn_tensor_count(pass->target) * device->real);
 }
 
 /* Looks for a value that is not finite in a tensor, or in the rows' losses if it is NULL, and notes the

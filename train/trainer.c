@@ -239,7 +239,7 @@ static mn_status fill(struct mn_launch *l, int64_t step) {
   for (int64_t i = 0; i < l->batches; i++)
     mn_optimizer_rates(t->optimizer, mn_schedule_rate(&t->schedule, step + i), step + i, l->pinned->rates[i]);
   if (device->type == MN_DEVICE_CPU) t->times.waiting += mn_seconds() - l->given;
-  return k->upload(device, l->rates, l->pinned->rates, (size_t)l->batches * sizeof *l->rates);
+  return k->copy(device, l->rates, l->pinned->rates, (size_t)l->batches * sizeof *l->rates);
 }
 
 /* ---- reading, and taking again ---- */

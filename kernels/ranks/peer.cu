@@ -343,7 +343,7 @@ template <typename T>
 static mn_status collect(struct mn_device *device, const struct mn_team *team, T (&all)[PEERS],
                          const T &mine) {
   const struct mn_ranks *r = device->ranks;
-  MN_TRY(device->kernels->upload(device, r->staging[0], &mine, sizeof mine));
+  MN_TRY(device->kernels->copy(device, r->staging[0], &mine, sizeof mine));
   MN_TRY(mn_nccl_allgather(device, team, r->staging[1], r->staging[0], sizeof mine));
   return device->kernels->download(device, all, r->staging[1], team->size * sizeof mine);
 }
@@ -436,7 +436,7 @@ mn_status mn_peer_open(struct mn_device *device, struct mn_team *team) {
   peer->agreements = peer->exchanges + 1, peer->pushes = peer->exchanges + 2;
   const unsigned one = 1;
   MN_TRY(mn_zero_cuda(device, memory, 3 * sizeof(arrivals)));
-  MN_TRY(mn_upload_cuda(device, &peer->pushes->one, &one, sizeof one));
+  MN_TRY(mn_copy_cuda(device, &peer->pushes->one, &one, sizeof one));
   /* Its exchanges come after the zeroing, on every rank. */
   MN_TRY(share(device, team, &peer->barriers, memory, 3 * sizeof(arrivals)));
   if (!peer->barriers) mn_peer_close(team);

@@ -260,36 +260,16 @@ mn_status mn_agree_cuda(struct mn_device *device, void *whole, const void *piece
                : agree(device, device->nonfinite);
 }
 
-/* Vectors of W: piece[rows, share] = the pieces [size, rows, widest] added up in order. With W > 1 the pieces
- * are as wide as the widest. */
-template <typename Real, int W>
-static __global__ void __launch_bounds__(MN_CUDA_THREADS)
-    add_up_kernel(Real *piece, const Real *pieces, unsigned rows, unsigned share, unsigned widest, int size) {
-  const unsigned i = (blockIdx.x * blockDim.x + threadIdx.x) * W;
-  if (i >= rows * share) return;
-  const Real *at = pieces + (share == widest ? i : i / share * widest + i % share);
-  Real sum[W], other[W];
-  mn_load<W>(sum, at);
-  for (int q = 1; q < size; q++) {
-    mn_load<W>(other, at + static_cast<int64_t>(q) * rows * widest);
-#pragma unroll
-    for (int k = 0; k < W; k++) sum[k] += other[k];
-  }
-  mn_store<W>(piece + i, sum);
-}
-
-/* Adds up the pieces in the second staging buffer. */
-template <typename Real>
+/* piece[rows, share] = the pieces in the second staging buffer, added up in order. */
 static mn_status add_up(struct mn_device *device, void *piece, int64_t rows, const struct mn_ranks_plan &p) {
-  const int size = device->ranks->shards.size;
-  const int64_t count = rows * p.share;
-  Real *to = static_cast<Real *>(piece);
-  const Real *pieces = static_cast<const Real *>(device->ranks->staging[1]);
-  if (count == 0) return MN_OK;
-  const bool wide = p.share == p.widest && count % 4 == 0 && mn_aligned(4 * sizeof(Real), to);
-  return mn_cuda_launch("add_up", device, wide ? count / 4 : count, MN_CUDA_THREADS,
-                        wide ? add_up_kernel<Real, 4> : add_up_kernel<Real, 1>, to, pieces, (unsigned)rows,
-                        (unsigned)p.share, (unsigned)p.widest, size);
+  const char *pieces = static_cast<const char *>(device->ranks->staging[1]);
+  struct mn_operand sum = {rows, p.share};
+  sum.real = piece;
+  MN_REQUIRE(p.share == p.widest); /* a block's groups, which alone are summed over, are divided evenly */
+  for (int q = 1; q < device->ranks->shards.size; q++)
+    MN_TRY(device->kernels->add(device, &sum, q > 1 ? piece : pieces,
+                                pieces + q * rows * p.share * device->real));
+  return MN_OK;
 }
 
 mn_status mn_reduce_scatter_cuda(struct mn_device *device, void *piece, const void *whole, int64_t rows,
@@ -306,8 +286,7 @@ mn_status mn_reduce_scatter_cuda(struct mn_device *device, void *piece, const vo
     char *to = static_cast<char *>(piece) + at * p.share * real;
     MN_TRY(divide<false>(device, from, r->staging[0], count, cols, real));
     MN_TRY(alltoall(device, &r->shards, r->staging[1], r->staging[0], count * p.widest * real));
-    MN_TRY(real == sizeof(double) ? add_up<double>(device, to, count, p)
-                                  : add_up<float>(device, to, count, p));
+    MN_TRY(add_up(device, to, count, p));
   }
   return MN_OK;
 }

@@ -266,7 +266,7 @@ static mn_status read_row(struct mn_device *device, const struct mn_operand *w, 
   const size_t bytes = (size_t)w->cols * sizeof *values;
   float *pinned;
   MN_TRY(k->allocate_host(device, (void **)&pinned, bytes));
-  mn_status status = k->join(device, pinned, w, row * w->cols, w->cols);
+  mn_status status = k->narrow(device, pinned, w, row * w->cols, w->cols);
   if (status == MN_OK) status = k->synchronize(device);
   if (status == MN_OK) memcpy(values, pinned, bytes);
   k->release_host(device, pinned);

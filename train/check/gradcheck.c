@@ -88,7 +88,7 @@ static mn_status load(struct check *c, const struct mn_pass *pass) {
   for (int64_t n = 0; n < pass->rows; n++)
     labels[n] =
         (int32_t)(mn_random_word(c->config->seed, MN_RANDOM_CHECK + TENSORS + 2, (uint64_t)n) % classes);
-  return c->device->kernels->upload(c->device, pass->labels, labels, (size_t)pass->rows * sizeof *labels);
+  return c->device->kernels->copy(c->device, pass->labels, labels, (size_t)pass->rows * sizeof *labels);
 }
 
 /* The outputs of the blocks, by the names that a pass gives them. */
@@ -191,7 +191,7 @@ struct element {
 };
 
 static mn_status look_from(struct check *c, const struct element *p, double value, struct view *view) {
-  MN_TRY(c->device->kernels->upload(c->device, p->address, &value, sizeof value));
+  MN_TRY(c->device->kernels->copy(c->device, p->address, &value, sizeof value));
   return look(c, view); /* waits for the upload, which reads `value` */
 }
 

@@ -29,7 +29,7 @@ static mn_status restore_planes(struct mn_device *device, struct mn_tensor *t,
                                 const struct mn_checkpoint_tensor *saved) {
   const struct mn_scale scales[2] = {{(float)saved->factor, 0}, {(float)saved->gradient_factor, 0}};
   if (!t->scales) return MN_OK;
-  MN_TRY(device->kernels->upload(device, t->scales, scales, sizeof scales));
+  MN_TRY(device->kernels->copy(device, t->scales, scales, sizeof scales));
   MN_TRY(device->kernels->round(device, &t->value, saved->factor == 0 ? MN_MEASURE_TOGETHER : 0));
   return device->kernels->synchronize(device); /* the upload is from here */
 }

@@ -201,7 +201,7 @@ static mn_status take_snapshot(struct mn_saver *saver) {
   MN_TRY(mn_ranks_agree(saver->device->ranks, take_memory(saver)));
   if (saver->optimizer) MN_TRY(mn_optimizer_gather(saver->optimizer));
   for (int i = 0; i < saver->count; i++) MN_TRY(take_array(saver, &saver->arrays[i]));
-  return saver->copy ? saver->device->kernels->note(saver->device) : MN_OK;
+  return saver->copy ? saver->device->kernels->branch_fork(saver->device, MN_BRANCH_SAVES) : MN_OK;
 }
 
 /* ---- opening, starting, asking, closing ---- */
