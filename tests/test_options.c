@@ -12,7 +12,6 @@
 #include "kernels/device.h"
 #include "train/check/check.h"
 #include "train/command/options.h"
-#include "train/command/options_table.h"
 #include "train/trainer.h"
 
 enum { WORDS = 40, CONFIG = 64 };

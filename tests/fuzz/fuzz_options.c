@@ -4,7 +4,6 @@
 #include <string.h>
 
 #include "tests/fuzz/input.h"
-#include "train/command/options_table.h"
 
 enum { MOST = 40 };
 

@@ -12,7 +12,6 @@
 #include <unistd.h>
 
 #include "train/checkpoint/checkpoint.h"
-#include "train/command/options_table.h"
 #include "train/json.h"
 
 static mn_status cannot_use(const struct mn_log *log, int error) {

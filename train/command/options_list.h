@@ -6,12 +6,15 @@
  * options_table.c include this list, each with macros of its own. */
 HEADING("Rows", "--data rows.h5 --validation 0.1 --standardize")
 OPTION(TEXT, data, "data", "F", RUNS, COURSE, 0, 0, NULL,
-       "HDF5 file with x [n, I] and y, or train/ and test/ of them", .required = READS)
-OPTION(TEXT, x_name, "x", "NAME", RUNS, COURSE, 0, 0, "x", "dataset of the inputs")
-OPTION(TEXT, y_name, "y", "NAME", RUNS, COURSE, 0, 0, "y", "dataset of the targets or labels")
+       "HDF5 file with x [n, I] and y, or train/ and test/ of them", .required = READS,
+       .excludes = "synthetic")
+OPTION(TEXT, x_name, "x", "NAME", RUNS, COURSE, 0, 0, "x", "dataset of the inputs", .needs = "data")
+OPTION(TEXT, y_name, "y", "NAME", RUNS, COURSE, 0, 0, "y", "dataset of the targets or labels",
+       .needs = "data")
 OPTION(
     REAL, validation, "validation", "F", TRAIN, CONFIG | BELOW, 0, 1, "0",
-    "of --data without a test part, the share of rows, of each class alike, that is held out for evaluation")
+    "of --data without a test part, the share of rows, of each class alike, that is held out for evaluation",
+    .needs = "data")
 OPTION(FLAG, standardize, "standardize", NULL, TRAIN, CONFIG, 0, 0, NULL,
        "from each column of x subtract its mean over the rows to train on, and divide by its deviation; eval "
        "and predict do the same, by the checkpoint's numbers")
@@ -25,15 +28,15 @@ OPTION(INTEGER, place, "place", NULL, RUNS, 0, 0, 0, "auto",
        .words = mn_place_words)
 HEADING("Random rows", "--synthetic 4096 --in 64 --hidden 64")
 OPTION(INTEGER, synthetic, "synthetic", "n", TRAIN, CONFIG, 1, LARGEST, NULL,
-       "n rows of a random teacher instead of --data")
+       "n rows of a random teacher instead of --data", .excludes = "data", .needs = "in")
 OPTION(REAL, noise, "noise", "S", TRAIN, CONFIG, 0, 0, "0.1",
-       "standard deviation of the synthetic targets' noise")
+       "standard deviation of the synthetic targets' noise", .needs = "synthetic")
 OPTION(INTEGER, test_rows, "test-rows", "n", TRAIN, CONFIG, 0, LARGEST, "auto",
        "synthetic rows held out for evaluation, 0: none; auto: a tenth of --synthetic", .automatic = TRAIN,
-       .auto_value = -1)
+       .auto_value = -1, .needs = "synthetic")
 HEADING("Model", "--hidden 256,128 --groups 16")
 OPTION(INTEGER, in, "in", "I", TRAIN | GRADCHECK | BENCH, CONFIG, 1, WIDEST, "auto",
-       "inputs, with --synthetic", .automatic = TRAIN | BENCH)
+       "inputs, with --synthetic", .automatic = TRAIN | BENCH, .needs = "synthetic")
 OPTION(LIST, hidden, "hidden", "C,C...", TRAIN | GRADCHECK | BENCH, CONFIG, 1, WIDEST, NULL,
        "channels of each block, such as 128,128", .automatic = BENCH, .required = TRAIN)
 OPTION(INTEGER, groups, "groups", "G", RUNS | GRADCHECK | BENCH, CONFIG, 1, WIDEST, "8",
@@ -51,8 +54,9 @@ OPTION(INTEGER, plan, "plan", NULL, TRAIN | GRADCHECK, CONFIG, 0, 0, "block", "w
        .words = mn_plan_words)
 HEADING("How long", "--epochs 30 --patience 5")
 OPTION(INTEGER, epochs, "epochs", "N", TRAIN, COURSE, 1, LARGEST, "10",
-       "passes over the rows: the horizon of the schedule")
-OPTION(INTEGER, steps, "steps", "N", TRAIN, COURSE, 1, LARGEST, NULL, "optimizer steps, instead of --epochs")
+       "passes over the rows: the horizon of the schedule", .excludes = "steps")
+OPTION(INTEGER, steps, "steps", "N", TRAIN, COURSE, 1, LARGEST, NULL, "optimizer steps, instead of --epochs",
+       .excludes = "epochs")
 OPTION(INTEGER, stop_at, "stop-at", "S", TRAIN, 0, 1, LARGEST, NULL,
        "end early, after step S, to be resumed; the horizon stays")
 OPTION(INTEGER, patience, "patience", "N", TRAIN, COURSE, 0, LARGEST, "0",
@@ -118,29 +122,36 @@ OPTION(TEXT, checkpoint, "checkpoint", "F", RUNS, 0, 0, 0, NULL,
        "HDF5 file of the parameters and of all that resuming needs", .required = READS)
 OPTION(EVERY, save_every, "save-every", "N|30s", TRAIN, KEPT, 1, 1e9, NULL,
        "save each N steps or so many seconds, beside the training, not at the end alone; one that falls due "
-       "while another is being written follows it")
+       "while another is being written follows it",
+       .needs = "checkpoint")
 OPTION(INTEGER, keep, "keep", "K", TRAIN, KEPT, 1, MN_CHECKPOINT_KEEP, "1",
-       "checkpoints to keep: run.h5, run.1.h5, run.2.h5 and so on")
+       "checkpoints to keep: run.h5, run.1.h5, run.2.h5 and so on", .needs = "checkpoint")
 OPTION(FLAG, best, "best", NULL, TRAIN, COURSE, 0, 0, NULL,
-       "keep the checkpoint of the best test metric too, as run.best.h5")
+       "keep the checkpoint of the best test metric too, as run.best.h5", .needs = "checkpoint")
 OPTION(FLAG, resume, "resume", NULL, TRAIN, 0, 0, 0, NULL,
        "go on from --checkpoint, with its options; data, loss and the course of training (--epochs, --lr, "
-       "--schedule and so on) may be named anew: the rate is then what that schedule has at this step")
+       "--schedule and so on) may be named anew: the rate is then what that schedule has at this step",
+       .excludes = "init", .needs = "checkpoint")
 OPTION(TEXT, init, "init", "F", TRAIN, 0, 0, 0, NULL,
-       "start a new run from the weights in group /model of an HDF5 file, not from random ones")
+       "start a new run from the weights in group /model of an HDF5 file, not from random ones",
+       .excludes = "resume")
 HEADING("Log and picture", "--log run.jsonl --plot run.svg")
 OPTION(TEXT, log, "log", "F.jsonl", TRAIN, KEPT, 0, 0, NULL, "write the run's log, one JSON object a line")
 OPTION(INTEGER, log_every, "log-every", "N", TRAIN, KEPT, 1, LARGEST, "auto",
-       "steps a line of --log; auto: about 1000 lines a run", .automatic = TRAIN)
-OPTION(TEXT, plot, "plot", "F.svg", TRAIN, 0, 0, 0, NULL, "draw the --log at the end, as SVG or PNG")
+       "steps a line of --log; auto: about 1000 lines a run", .automatic = TRAIN, .needs = "log")
+OPTION(TEXT, plot, "plot", "F.svg", TRAIN, 0, 0, 0, NULL, "draw the --log at the end, as SVG or PNG",
+       .needs = "log")
 HEADING("Output", NULL)
 OPTION(TEXT, out, "out", "F", PREDICT | PLOT, 0, 0, 0, NULL, "file to write", .required = PREDICT | PLOT)
 OPTION(FLAG, probabilities, "probabilities", NULL, PREDICT, 0, 0, 0, NULL,
        "write the softmax of the outputs as y, for a model of classes")
-OPTION(FLAG, force, "force", NULL, TRAIN | PREDICT | PLOT, 0, 0, 0, NULL, "replace the file if it exists")
+OPTION(FLAG, force, "force", NULL, TRAIN | PREDICT | PLOT, 0, 0, 0, NULL, "replace the file if it exists",
+       .needs = "plot")
 OPTION(REAL, tolerance, "tolerance", "T", GRADCHECK | PARITY, ABOVE, 0, 0, "auto",
        "largest relative error; auto: the precision's own", .automatic = PARITY)
 OPTION(FLAG, plans, "plans", NULL, BENCH, 0, 0, 0, NULL, "the fusion plans beside each other")
 OPTION(FLAG, json, "json", NULL, TRAIN | EVAL | CHECKS | FILES, 0, 0, 0, NULL, "one JSON object on stdout")
-OPTION(FLAG, verbose, "verbose", NULL, TRAIN, 0, 0, 0, NULL, "say what is fused, and more")
-OPTION(FLAG, quiet, "quiet", NULL, RUNS | CHECKS, 0, 0, 0, NULL, "no progress and no notes on stderr")
+OPTION(FLAG, verbose, "verbose", NULL, TRAIN, 0, 0, 0, NULL, "say what is fused, and more",
+       .excludes = "quiet")
+OPTION(FLAG, quiet, "quiet", NULL, RUNS | CHECKS, 0, 0, 0, NULL, "no progress and no notes on stderr",
+       .excludes = "verbose")

@@ -9,7 +9,6 @@
 #include "kernels/text.h"
 #include "train/command/announce.h"
 #include "train/command/options.h"
-#include "train/command/options_table.h"
 #include "train/minnow.h"
 #include "train/trainer.h"
 
@@ -203,42 +202,6 @@ static mn_status answer(int argc, char **argv, int *done) {
 
 /* Which options go together, and what each command needs. */
 
-/* Option `name` needs option `other`; if `needs` is 0, the two exclude each other. */
-static const struct rule {
-  const char *name, *other;
-  int needs;
-} rules[] = {
-    {"data", "synthetic", 0},
-    {"epochs", "steps", 0},
-    {"quiet", "verbose", 0},
-    {"init", "resume", 0},
-    {"synthetic", "in", 1},
-    {"x", "data", 1},
-    {"y", "data", 1},
-    {"in", "synthetic", 1},
-    {"validation", "data", 1},
-    {"noise", "synthetic", 1},
-    {"test-rows", "synthetic", 1},
-    {"save-every", "checkpoint", 1},
-    {"keep", "checkpoint", 1},
-    {"best", "checkpoint", 1},
-    {"resume", "checkpoint", 1},
-    {"log-every", "log", 1},
-    {"plot", "log", 1},
-    {"force", "plot", 1},
-};
-enum { RULES = sizeof rules / sizeof *rules };
-
-int mn_option_excludes(int index) {
-  for (const struct rule *rule = rules; rule < rules + RULES; rule++) {
-    if (!rule->needs && strcmp(rule->name, mn_option_rows[index].name) == 0)
-      return mn_option_find(rule->other);
-    if (!rule->needs && strcmp(rule->other, mn_option_rows[index].name) == 0)
-      return mn_option_find(rule->name);
-  }
-  return -1;
-}
-
 /* Whether an option has a value, from the command line or the default: a text, or a number that is neither 0
  * nor "auto". */
 static int is_set(const struct mn_options *options, int index) {
@@ -251,16 +214,16 @@ static int is_set(const struct mn_options *options, int index) {
 
 /* resuming: options that /config may still set are not required yet. */
 static mn_status check_rules(const struct mn_options *options, int resuming) {
-  for (const struct rule *rule = rules; rule < rules + RULES; rule++) {
-    int index = mn_option_find(rule->other);
-    const struct mn_option_row *other = &mn_option_rows[index];
-    if (!mn_options_given(options, rule->name) || !mn_option_taken(index, options->command)) continue;
-    if (!rule->needs && mn_options_given(options, rule->other))
-      return mn_fail(MN_USAGE, "--%s and --%s exclude each other; leave one out", rule->name, rule->other);
-    if (!rule->needs || is_set(options, index) ||
-        (resuming && other->flags & (MN_OPTION_CONFIG | MN_OPTION_KEPT)))
+  for (int i = 0; i < mn_option_count; i++) {
+    const struct mn_option_row *row = &mn_option_rows[i];
+    const int excluded = mn_option_excludes(i), needed = row->needs ? mn_option_find(row->needs) : -1;
+    if (!options->given[i]) continue;
+    if (excluded >= 0 && options->given[excluded])
+      return mn_fail(MN_USAGE, "--%s and --%s exclude each other; leave one out", row->name, row->excludes);
+    if (needed < 0 || !mn_option_taken(needed, options->command) || is_set(options, needed) ||
+        (resuming && mn_option_rows[needed].flags & (MN_OPTION_CONFIG | MN_OPTION_KEPT)))
       continue;
-    return mn_fail(MN_USAGE, "--%s needs --%s %s", rule->name, rule->other, other->argument);
+    return mn_fail(MN_USAGE, "--%s needs --%s %s", row->name, row->needs, mn_option_rows[needed].argument);
   }
   return MN_OK;
 }

@@ -1,5 +1,5 @@
 /* The table of options, from their list, and the table of commands. */
-#include "train/command/options_table.h"
+#include "train/command/options.h"
 
 #include <string.h>
 
@@ -119,6 +119,10 @@ int mn_option_find(const char *name) {
   for (int i = 0; i < mn_option_count; i++)
     if (table[i].name && strcmp(table[i].name, name) == 0) return i;
   return -1;
+}
+
+int mn_option_excludes(int index) {
+  return table[index].excludes ? mn_option_find(table[index].excludes) : -1;
 }
 
 int mn_options_given(const struct mn_options *options, const char *name) {

@@ -1,6 +1,6 @@
 /* Reads the value of an option from text, shows it as text that reads back as the same value, and describes
  * the values that are valid. */
-#include "train/command/options_table.h"
+#include "train/command/options.h"
 
 #include <errno.h>
 #include <inttypes.h>

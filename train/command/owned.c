@@ -13,7 +13,6 @@
 #include "train/checkpoint/atomic_file.h"
 #include "train/checkpoint/layout.h"
 #include "train/command/announce.h"
-#include "train/command/options_table.h"
 
 /* ---- identity ---- */
 

@@ -232,22 +232,17 @@ static mn_status run_gnuplot(const struct mn_atomic_file *out, FILE *script, FIL
   return mn_fail(MN_LIBRARY, "gnuplot failed: %s; is the package gnuplot-nox whole?", reason);
 }
 
-static mn_status draw_into(const char *out, int replace, FILE *script, FILE *errors) {
-  struct mn_atomic_file file;
-  MN_TRY(mn_atomic_file_create(&file, out));
-  mn_status status = run_gnuplot(&file, script, errors);
-  if (status == MN_OK) return mn_atomic_file_publish(&file, replace != 0);
-  mn_atomic_file_discard(&file);
-  return status;
-}
-
 static mn_status draw(const char *out, int replace, const struct run *runs, int count) {
+  struct mn_atomic_file file = {.fd = -1};
   FILE *script = tmpfile(), *errors = tmpfile();
   mn_status status = MN_OK;
   if (!script || !errors)
     status = mn_fail(MN_IO, "no temporary file for gnuplot: %s; is there room in /tmp?", strerror(errno));
   if (status == MN_OK) status = write_script(script, out, runs, count);
-  if (status == MN_OK) status = draw_into(out, replace, script, errors);
+  if (status == MN_OK) status = mn_atomic_file_create(&file, out);
+  if (status == MN_OK) status = run_gnuplot(&file, script, errors);
+  if (status == MN_OK) status = mn_atomic_file_publish(&file, replace != 0);
+  mn_atomic_file_discard(&file); /* once it is published, this does nothing */
   if (script) fclose(script);
   if (errors) fclose(errors);
   return status;

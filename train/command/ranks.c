@@ -10,7 +10,6 @@
 #include "data/fingerprint.h"
 #include "engine/ranks/ranks.h"
 #include "train/command/announce.h"
-#include "train/command/options_table.h"
 #include "train/command/watchdog.h"
 
 /* Reads "PxD", or "P" for Px1. Returns 0 for any other text. */

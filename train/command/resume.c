@@ -7,7 +7,6 @@
 
 #include "train/checkpoint/atomic_file.h"
 #include "train/command/announce.h"
-#include "train/command/options_table.h"
 
 /* ---- options ---- */
 

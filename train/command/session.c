@@ -12,7 +12,6 @@
 #include "kernels/text.h"
 #include "train/checkpoint/layout.h"
 #include "train/command/announce.h"
-#include "train/command/options_table.h"
 
 mn_status mn_session_context(struct mn_device **out, const struct mn_options *o, const char *device,
                              const char *precision) {

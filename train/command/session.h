@@ -4,6 +4,7 @@
 #define MN_TRAIN_COMMAND_SESSION_H
 
 #include <limits.h>
+#include <stdio.h>
 
 #include "data/columns.h"
 #include "data/fingerprint.h"
