@@ -208,12 +208,3 @@ void mn_announce_columns(const struct mn_columns *c, const struct mn_options *op
         "are in different units, --standardize makes them alike",
         c->deviation[narrow], (long long)narrow, c->deviation[wide], (long long)wide, of_mean);
 }
-
-void mn_announce_sums(const struct mn_checkpoint *checkpoint, const char *path, int quiet) {
-  if (!checkpoint->checksums && !quiet)
-    mn_escape_print(
-        stderr,
-        "minnow: note: %s has no checksums of its content: minnow 0.2 wrote it, or another program removed "
-        "them, and a lost write may go unseen\n",
-        path);
-}

@@ -23,9 +23,6 @@ void mn_announce_training(const struct mn_trainer *trainer, const struct mn_opti
 /* Warns of scales or means of x so far apart that training may not learn from some columns. */
 void mn_announce_columns(const struct mn_columns *columns, const struct mn_options *options);
 
-/* Notes that a checkpoint loaded from `path` lacks checksums of its content. Silent if `quiet`. */
-void mn_announce_sums(const struct mn_checkpoint *checkpoint, const char *path, int quiet);
-
 /* Prints a line, printf-like. Silent under --quiet. */
 void mn_announce(const struct mn_options *options, const char *format, ...)
     __attribute__((format(printf, 2, 3)));

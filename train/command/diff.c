@@ -3,7 +3,6 @@
 #include <inttypes.h>
 #include <string.h>
 
-#include "train/command/announce.h"
 #include "train/command/commands.h"
 
 struct diff {
@@ -166,8 +165,6 @@ mn_status mn_diff(FILE *out, const char *a, const char *b, int as_json) {
   struct mn_checkpoint *first, *second;
   MN_TRY(mn_checkpoint_load(&first, a));
   mn_status status = mn_checkpoint_load(&second, b);
-  mn_announce_sums(first, a, 0);
-  if (status == MN_OK) mn_announce_sums(second, b, 0);
   if (status == MN_OK) status = compare(out, first, second, (const char *[]){a, b}, as_json);
   mn_checkpoint_free(first);
   mn_checkpoint_free(second);

@@ -3,7 +3,6 @@
 
 #include "data/columns.h"
 #include "data/dataset.h"
-#include "train/command/announce.h"
 #include "train/command/commands.h"
 
 void mn_inspect_field(struct mn_json *json, const char *key, const void *value,
@@ -54,7 +53,6 @@ static void json_tensor(struct mn_json *json, const struct mn_checkpoint_tensor 
 static mn_status info_checkpoint(struct mn_json *json, struct mn_hdf5_file *file) {
   struct mn_checkpoint *checkpoint;
   MN_TRY(mn_checkpoint_load(&checkpoint, file->path));
-  mn_announce_sums(checkpoint, file->path, 0);
   mn_json_open(json, NULL);
   mn_json_string(json, "file", file->path);
   mn_json_string(json, "kind", "checkpoint");

@@ -113,7 +113,6 @@ static mn_status resume(struct mn_session *s) {
   MN_TRY(mn_checkpoint_load_newest(&s->from, s->options.checkpoint, s->from_path, skipped, sizeof skipped));
   if (skipped[0] && mn_ranks_first(s->ranks))
     mn_escape_print(stderr, "minnow: warning: passed over %s\n", skipped);
-  mn_announce_sums(s->from, s->from_path, s->options.quiet);
   if (s->from->alone)
     return mn_fail(MN_BAD_DATA, "%s holds a model without its training: --init %s begins a new run from it",
                    s->from_path, s->from_path);
@@ -234,9 +233,7 @@ static mn_status load_checkpoint(struct mn_session *s) {
     if (mn_options_given(&s->options, said[i]))
       return mn_fail(MN_USAGE, "--%s is for a file of weights alone, and %s is a checkpoint: leave it out",
                      said[i], s->options.checkpoint);
-  MN_TRY(mn_checkpoint_load(&s->from, s->options.checkpoint));
-  mn_announce_sums(s->from, s->options.checkpoint, s->options.quiet);
-  return MN_OK;
+  return mn_checkpoint_load(&s->from, s->options.checkpoint);
 }
 
 /* The model for weights alone: sizes come from their shapes, the rest from the options. */

@@ -2,7 +2,6 @@
 #include <stdlib.h>
 
 #include "data/hdf5.h"
-#include "train/command/announce.h"
 #include "train/command/commands.h"
 
 /* What has been read so far, and the first thing that was not whole. */
@@ -53,7 +52,6 @@ static mn_status verify_open(struct verdict *verdict, struct mn_hdf5_file *file)
   if (verdict->checkpoint) {
     struct mn_checkpoint *checkpoint;
     MN_TRY(mn_checkpoint_load(&checkpoint, file->path));
-    mn_announce_sums(checkpoint, file->path, 0);
     verdict->sums = checkpoint->checksums;
     mn_checkpoint_free(checkpoint);
   }
