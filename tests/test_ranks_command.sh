@@ -172,20 +172,27 @@ done
 command_ends 0 "" -n 2 "${as_host[@]}" "$minnow" train "${options[@]}" --ranks 2
 diff alone out >&2 || fail "--ranks 2 tells otherwise"
 # strike SIGNAL RANK CODE WORDS RANKS OPTION…: a run without end that saves, one of whose ranks (all: each) gets a signal, ends with
-# this code and this one line of minnow's ("": none), no process is left, and its checkpoint is whole.
+# this code and this one line of minnow's ("": none), no process is left, and its checkpoint is whole. As many busy processes as
+# $crowd says begin once it trains: GPUs may take longer to start among them than the ranks' time.
+crowd=0 busy=()
 strike() {
-  local i p lines=1 code=0 file=$1-$2-$passed.h5
+  local i p run lines=1 code=0 file=$1-$2-$passed.h5
   timeout 120 mpirun -n "$5" "${as_host[@]}" "$minnow" train "${options[@]}" --steps 1000000 --quiet --checkpoint "$file" --save-every 50 "${@:6}" >out 2>err &
+  run=$!
   for ((i = 0; i < 600; i++)); do
     [ ! -s "$file" ] || break
     sleep 0.1
+  done
+  for ((i = 0; i < crowd; i++)); do
+    while :; do :; done &
+    busy+=($!)
   done
   sleep 0.5
   for p in $(pgrep -f "^$minnow train .*$file"); do
     if [ "$2" = all ] || grep -qzx "OMPI_COMM_WORLD_RANK=$2" "/proc/$p/environ"; then kill "-$1" "$p"; fi
   done
   i=$SECONDS
-  wait "$!" || code=$?
+  wait "$run" || code=$?
   [ $((SECONDS - i)) -le 10 ] || { cat err >&2; fail "$1 to rank $2: it takes $((SECONDS - i)) s to end"; }
   [ "$code" = "$3" ] || { cat err >&2; fail "$1 to rank $2: exit code $code, not $3"; }
   ! pgrep -f "^$minnow train .*$file" >/dev/null || fail "$1: a rank outlives rank $2"
@@ -201,14 +208,11 @@ strike KILL 0 137 "" "$last"
 strike STOP 1 75 "rank [0-9] on .* has waited for rank 1, which does not answer, .*; --resume goes on from the last checkpoint" 2 --rank-timeout 2
 strike STOP 0 75 "rank [0-9] on .* has waited for rank 0, which does not answer, .*; --resume goes on from the last checkpoint" "$last" --rank-timeout 2
 # On busy cores, too, those that wait answer in time: one line, which names that rank alone.
-busy=()
-for ((i = 0; i < 3 * $(env -u OMP_NUM_THREADS nproc); i++)); do
-  while :; do :; done &
-  busy+=($!)
-done
 trap 'kill "${busy[@]}"; rm -rf "$folder"' EXIT
+crowd=$((3 * cores))
 strike STOP 0 75 "rank [1-9] on .* has waited for rank 0, which does not answer, .*; --resume goes on from the last checkpoint" "$last" --rank-timeout 2
 kill "${busy[@]}"
+crowd=0
 trap 'rm -rf "$folder"' EXIT
 strike TERM 1 75 "stopped by Terminated" 2
 strike TERM all 75 "stopped by Terminated" "$last"
