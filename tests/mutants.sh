@@ -112,7 +112,6 @@ mutant() {
   train/checkpoint/path.c) order=${alone:-test_newest test_saver test_owned} ;;
   train/checkpoint/* | engine/thread.c) order=${alone:-test_saver test_model test_retake test_loader test_training test_standardize} ;;
   train/command/announce.c | train/command/log.c) order=${alone:-test_progress test_terminal test_log test_resume} ;;
-  train/command/needs.c) order=${alone:-test_disk} ;;
   train/command/options_*) order=${alone:-test_options test_training} ;;
   train/check/cases.c) order=${alone:-test_cases test_parity} ;;
   train/command/plot.*) order=${alone:-test_command} ;;
@@ -554,11 +553,10 @@ mutant "pauses: evaluates at every pause" $c 'if (r->evaluator && (epoch_end || 
 mutant "pauses: a save that falls due meanwhile is lost" $v 'falls_due(s)) s->due = 1;' 'falls_due(s)) s->due = !mn_saver_busy(s->saver);'
 mutant "pauses: a save that waits does not pause the run" $v 'return (s->due || (any_step' 'return ((any_step'
 mutant "pauses: the end not saved" $v 'int saved = s->snapshot == s->progress->step;' 'int saved = 1;'
-mutant "pauses: saves one step late" $v '(s->progress->step / every + 1) * every :' \
-  '(s->progress->step / every + 1) * every + 1 :'
+mutant "pauses: saves one step late" $c '(p->step / every + 1) * every :' '(p->step / every + 1) * every + 1 :'
 mutant "saves: the last is not tried again" $v 'tries == 2' 'tries == 1'
-mutant "saves: one that failed is forgotten" $c '  MN_TRY(mn_saves_failed(&r->saves));' ''
-mutant "disk: a full one is not refused" train/command/needs.c 'if (!(disk.checkpoint > disk.available))' 'if (1)'
+mutant "saves: one that failed is forgotten" $c 'if (r->saves.failure.status == MN_OK) return drawn;' 'return drawn;'
+mutant "disk: a full one is not refused" $c 'if (!(disk.checkpoint > disk.available))' 'if (1)'
 u=train/checkpoint/sums.c
 mutant "sums: any digits are right" $u 'if (line && memcmp(line, digits, DIGITS) == 0)' 'if (line)'
 mutant "sums: what is gone is not missed" $u 'if (sums->met == sums->lines) return MN_OK;' 'return MN_OK;'

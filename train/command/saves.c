@@ -101,11 +101,6 @@ int mn_saves_want_a_pause(const struct mn_saves *s) {
   return (s->due || (any_step && falls_due(s))) && !mn_saver_busy(s->saver);
 }
 
-int64_t mn_saves_next(const struct mn_saves *s) {
-  const int64_t every = s->session->options.save_seconds ? 0 : s->session->options.save_every;
-  return every > 0 ? (s->progress->step / every + 1) * every : INT64_MAX;
-}
-
 void mn_saves_tell(struct mn_saves *s) {
   const struct mn_options *o = &s->session->options;
   int64_t saved = -1;
@@ -132,10 +127,4 @@ mn_status mn_saves_end(struct mn_saves *s) {
   }
   mn_saves_tell(s);
   return MN_OK;
-}
-
-mn_status mn_saves_failed(const struct mn_saves *s) {
-  if (s->failure.status == MN_OK) return MN_OK;
-  return mn_fail(s->failure.status, "%s: step %ld is saved, but an earlier save failed: %s",
-                 s->session->options.checkpoint, (long)s->snapshot, s->failure.message);
 }

@@ -39,15 +39,8 @@ void mn_saves_tell(struct mn_saves *saves);
  * for another, or the failure of the best. */
 int mn_saves_want_a_pause(const struct mn_saves *saves);
 
-/* The next step that is a multiple of --save-every; INT64_MAX without. */
-int64_t mn_saves_next(const struct mn_saves *saves);
-
 /* Saves the last step if it is not saved yet, waits until it is on the disk, and reports it. A save that
  * fails is tried once more. MN_IO, MN_NO_CREATE, … if it is not saved. */
 mn_status mn_saves_end(struct mn_saves *saves);
-
-/* The status of the last save that failed, for the end of a run whose last step is saved all the same; MN_OK
- * if every save succeeded. */
-mn_status mn_saves_failed(const struct mn_saves *saves);
 
 #endif

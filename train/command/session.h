@@ -85,12 +85,6 @@ void mn_session_describe(const struct mn_session *session);
  * Call it again after a resume has added --data from a checkpoint. */
 mn_status mn_files_check(const struct mn_options *options);
 
-/* ---- convert.c: --data that is a CSV or .npy file ---- */
-
-/* Prints three lines of Python that convert `path` to HDF5, if its name is that of a CSV or .npy file and it
- * is not HDF5, else nothing. For the end of a command that found bad data; `path` may be NULL. */
-void mn_convert_show(FILE *out, const char *path);
-
 /* ---- owned.c: what a training run owns ----
  *
  * These are the names that follow from --checkpoint (run.h5, run.N.h5, run.best.h5, run.damaged-N.h5) and the
@@ -178,16 +172,5 @@ mn_status mn_ranks_introduce(const struct mn_session *session);
 /* Arranges the ranks in the grid of --ranks, or in one that suits the model and the hosts. MN_USAGE: --ranks
  * has another number of ranks than were started. */
 mn_status mn_ranks_choose_grid(const struct mn_session *session, const struct mn_model_config *config);
-
-/* ---- needs.c: memory and disk space that a session needs to train ---- */
-
-/* Refuses, before the first step, a run whose disk lacks room for one more checkpoint. Quotas are not
- * checked: a save that exceeds one fails. MN_NO_CREATE: the folder cannot be written; MN_IO. */
-mn_status mn_needs_check(const struct mn_session *session);
-
-/* Prints the answer of --dry-run for a run before its first step: model, parameters, FLOPs, memory, the rows'
- * place and disk. The copy that a checkpoint is written from on a GPU (train/checkpoint/checkpoint.h) is not
- * counted. Errors as above. */
-mn_status mn_needs_show(FILE *out, const struct mn_session *session, const struct mn_trainer *trainer);
 
 #endif

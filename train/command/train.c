@@ -1,11 +1,14 @@
 /* The command train: the loop, and what happens between its steps: evaluation, log, checkpoints, signals. */
 #include "train/command/commands.h"
 
+#include <errno.h>
 #include <math.h>
 #include <string.h>
+#include <sys/statvfs.h>
 #include <unistd.h>
 
 #include "engine/ranks/ranks.h"
+#include "train/checkpoint/atomic_file.h"
 #include "train/command/announce.h"
 #include "train/command/log.h"
 #include "train/command/saves.h"
@@ -34,6 +37,84 @@ struct run {
   double test_loss, accuracy; /* of the last evaluation; NaN before */
   struct since since;
 };
+
+/* ---- the memory and disk space that a run needs ---- */
+
+struct disk {
+  double checkpoint; /* bytes of one: the values alone, so a little less than the file */
+  double available;  /* bytes free in the folder of the checkpoints; NaN if unknown */
+};
+
+static mn_status ask_disk(struct disk *out, const struct mn_session *s) {
+  const struct mn_rule *rule = &s->optimizer->config.rule;
+  const int arrays = 1 + mn_rule_keeps_m(rule) + mn_rule_keeps_v(rule);
+  char path[MN_ATOMIC_FILE_PATH];
+  struct statvfs disk;
+  *out = (struct disk){.available = NAN};
+  out->checkpoint = (double)mn_model_size(&s->model->config) * (double)s->device->real * arrays;
+  MN_TRY(mn_atomic_file_resolve(path, s->options.checkpoint));
+  strcpy(basename(path), "."); /* the folder; a name has at least this one letter */
+  if (access(path, W_OK) != 0)
+    return mn_fail(MN_NO_CREATE, "cannot save %s: %s: name a folder that can be written",
+                   s->options.checkpoint, strerror(errno));
+  const int failed = statvfs(path, &disk) != 0;
+  if (failed && errno != ENOSYS)
+    return mn_fail(MN_IO, "cannot ask the disk of %s how much is free: %s; check the disk",
+                   s->options.checkpoint, strerror(errno));
+  if (!failed && disk.f_blocks > 0) out->available = (double)disk.f_bavail * (double)disk.f_frsize;
+  return MN_OK;
+}
+
+/* Refuses, before the first step, a run whose disk lacks room for one more checkpoint. Quotas are not
+ * checked: a save that exceeds one fails. */
+static mn_status check_disk(const struct mn_session *s) {
+  struct disk disk;
+  if (!s->options.checkpoint) return MN_OK;
+  MN_TRY(ask_disk(&disk, s));
+  if (!(disk.checkpoint > disk.available)) return MN_OK; /* also if `available` is NaN */
+  return mn_fail(MN_IO,
+                 "a checkpoint of %.1f MiB does not fit beside %s, where %.1f MiB are free: free some space, "
+                 "or name another folder",
+                 disk.checkpoint / 0x1p20, s->options.checkpoint, disk.available / 0x1p20);
+}
+
+/* The answer of --dry-run. The copy that a checkpoint is written from on a GPU is not counted
+ * (train/checkpoint/checkpoint.h). */
+static mn_status show_needs(FILE *out, const struct mn_session *s, const struct mn_trainer *t) {
+  const struct mn_placement *rows = mn_loader_placement(t->loader);
+  const struct mn_options *o = &s->options;
+  const struct mn_model_config *config = &s->model->config;
+  const double samples = (double)t->batch * (double)o->accumulate, steps = (double)t->schedule.horizon;
+  char model[MN_MODEL_WORDS];
+  struct disk disk;
+  size_t available;
+  struct mn_json writer, *json = &writer;
+  MN_TRY(s->device->kernels->available(s->device, &available));
+  if (o->checkpoint) MN_TRY(ask_disk(&disk, s));
+  mn_json_begin(json, out, !o->json);
+  mn_json_open(json, NULL);
+  mn_json_string(json, "model", mn_model_words(model, config));
+  mn_json_integer(json, "parameters", mn_model_size(config));
+  mn_json_integer(json, "tensors", s->model->count);
+  mn_json_integer(json, "steps", t->schedule.horizon);
+  mn_json_integer(json, "samples_per_step", t->batch * o->accumulate);
+  mn_json_number(json, "epochs", steps * samples / (double)s->train->rows);
+  mn_json_number(json, "flops_per_step", mn_model_step_flops(s->model) * samples);
+  mn_json_bytes(json, "device_bytes", (double)s->device->bytes);
+  mn_json_bytes(json, "device_available_bytes", (double)available);
+  mn_json_string(json, "place", mn_place_name(rows->place));
+  mn_json_string(json, "place_why", rows->why);
+  mn_json_bytes(json, "rows_bytes", (double)rows->bytes);
+  if (o->checkpoint) {
+    mn_json_bytes(json, "checkpoint_bytes", disk.checkpoint);
+    mn_json_integer(json, "checkpoints", o->keep + o->best + 1); /* one is being written */
+    mn_json_bytes(json, "disk_available_bytes", disk.available);
+  }
+  mn_json_close(json);
+  return MN_OK;
+}
+
+/* ---- the run ---- */
 
 /* The horizon, in optimizer steps, is --steps, or --epochs over the rows there are. */
 static mn_status make_schedule(struct run *r, struct mn_schedule *schedule) {
@@ -106,7 +187,7 @@ static mn_status open(struct run *r, const struct mn_options *options) {
   MN_TRY(mn_owned_identify(s));
   r->replaces = o->force || (o->resume && o->plot && access(o->plot, F_OK) == 0);
   const struct mn_progress *progress = &r->trainer->progress;
-  if (!o->dry_run && progress->step < stop_of(r)) MN_TRY(mn_needs_check(s));
+  if (!o->dry_run && progress->step < stop_of(r)) MN_TRY(check_disk(s));
   MN_TRY(mn_resume_config(s));
   MN_TRY(mn_saves_open(&r->saves, s, progress));
   MN_TRY(mn_log_open(&r->log, o->dry_run ? NULL : o->log, s));
@@ -230,7 +311,8 @@ static int64_t next_pause(const struct run *r, int64_t stop) {
   int64_t each = o->batch * o->accumulate, pause = stop;
   int64_t epoch_end = ((p->epoch + 1) * p->rows - 1) / each + 1;
   if (r->evaluator && epoch_end < pause) pause = epoch_end;
-  int64_t save_at = mn_saves_next(&r->saves);
+  const int64_t every = o->save_seconds ? 0 : o->save_every;
+  const int64_t save_at = every > 0 ? (p->step / every + 1) * every : pause;
   return save_at < pause ? save_at : pause;
 }
 
@@ -353,8 +435,9 @@ static mn_status run(struct run *r, FILE *out) {
     return mn_fail(MN_INTERRUPTED, "stopped by %s after step %ld of %ld; %s", strsignal(r->signal),
                    (long)*step, (long)horizon,
                    o->checkpoint ? "--resume goes on from there" : "without --checkpoint it is lost");
-  MN_TRY(mn_saves_failed(&r->saves));
-  return drawn;
+  if (r->saves.failure.status == MN_OK) return drawn;
+  return mn_fail(r->saves.failure.status, "%s: step %ld is saved, but an earlier save failed: %s",
+                 o->checkpoint, (long)r->saves.snapshot, r->saves.failure.message);
 }
 
 /* Prints the message at once: a launcher ends all ranks as soon as one has ended with an error. */
@@ -371,7 +454,7 @@ mn_status mn_train(FILE *out, const struct mn_options *options) {
   status = mn_ranks_agree(r.session.ranks, status);
   if (status == MN_OK && !options->dry_run) status = mn_ranks_agree(r.session.ranks, run(&r, out));
   if (status == MN_OK && options->dry_run && mn_ranks_first(r.session.ranks))
-    status = mn_needs_show(out, &r.session, r.trainer);
+    status = show_needs(out, &r.session, r.trainer);
   mn_progress_clear();
   const int unsaved = r.log.begun && !r.session.from;
   status = mn_log_close(&r.log, status);
