@@ -560,7 +560,6 @@ mutant "disk: a full one is not refused" $c 'if (!(disk.checkpoint > disk.availa
 u=train/checkpoint/sums.c
 mutant "sums: any digits are right" $u 'if (line && memcmp(line, digits, DIGITS) == 0)' 'if (line)'
 mutant "sums: what is gone is not missed" $u 'if (sums->met == sums->lines) return MN_OK;' 'return MN_OK;'
-mutant "sums: of attributes the names alone" $u 'XXH3_128bits_update(state, value->text, bytes) != XXH_OK' '0'
 mutant "newest: damaged when found so once" train/checkpoint/path.c 'if (status == MN_BAD_DATA && *damaged)' 'if (0)'
 mutant "newest: not seen is not there" train/checkpoint/path.c 'MN_TRY(mn_atomic_file_exists(name, &there));
   *damaged = 1;' 'there = access(name, F_OK) == 0;

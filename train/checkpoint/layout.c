@@ -4,7 +4,7 @@
  *   ----------------------------  -------------------------  ------------------------------------------------
  *   /            format           string                     "minnow checkpoint"
  *                format_version   int64                      2
- *                checksums        string                     of all that is below (layout.h);
+ *                checksums        string                     of the datasets below (layout.h);
  *                                                            since minnow 0.3
  *   /model       inputs           int64                      I of the first block
  *                hidden           int64 [depth]              C of each block
@@ -117,11 +117,6 @@ void **mn_checkpoint_array(const struct mn_checkpoint_tensor *tensor, int which)
   struct mn_checkpoint_tensor *t = (struct mn_checkpoint_tensor *)tensor;
   void **const arrays[MN_CHECKPOINT_ARRAYS] = {&t->value, &t->momentum, &t->exp_avg, &t->exp_avg_sq};
   return arrays[which];
-}
-
-int mn_checkpoint_factors(char *path, const struct mn_checkpoint_tensor *tensor) {
-  MN_REQUIRE(snprintf(path, MN_SUMS_PATH, "model/%s/", tensor->name) < MN_SUMS_PATH);
-  return tensor->factor != 0 || tensor->gradient_factor != 0;
 }
 
 mn_status mn_checkpoint_lay_out(struct mn_checkpoint *c) {

@@ -40,9 +40,6 @@ enum { MN_CHECKPOINT_VALUE, MN_CHECKPOINT_MOMENTUM, MN_CHECKPOINT_ARRAYS = 4 };
 extern const char *const mn_checkpoint_groups[MN_CHECKPOINT_ARRAYS];
 void **mn_checkpoint_array(const struct mn_checkpoint_tensor *tensor, int which);
 
-/* Whether a tensor has factors. Sets the path of their checksum, in MN_SUMS_PATH bytes. */
-int mn_checkpoint_factors(char *path, const struct mn_checkpoint_tensor *tensor);
-
 #define MN_CHECKPOINT_INPUTS "/input" /* the group of `input`: mean, scale */
 
 /* *ours: whether the root's attribute `format` is that of minnow's checkpoints. */
@@ -89,16 +86,15 @@ void *mn_describe_kept(const struct mn_optimizer *optimizer, const struct mn_ten
 
 /* ---- checksums ---- */
 
-/* Checksums of a checkpoint's content: XXH3 of 128 bits, by libxxhash.
+/* Checksums of a checkpoint's values: XXH3 of 128 bits, by libxxhash.
  *
- * HDF5 has checksums of its own structures, but not of contiguous datasets. So the root has an attribute
- * `checksums`, a text with a line for each object, as xxhsum -H2 prints them: 32 hex digits, two blanks and a
- * path. The path of a dataset covers its elements, little-endian, row by row; a path with a slash behind it
- * ("config/") covers an object's attributes, and "/" the root's other attributes. The last line, "checksums",
- * covers the lines before it. */
+ * HDF5 has checksums of its own structures, attributes among them, but not of contiguous datasets. So the
+ * root has an attribute `checksums`, a text with a line for each dataset, as xxhsum -H2 prints them: 32 hex
+ * digits, two blanks and a path. A line covers the elements, little-endian, row by row. Lines of attributes
+ * ("config/", "/") and of the list itself ("checksums"), which minnow 0.3 wrote, are ignored. */
 #define MN_SUMS_ATTRIBUTE "checksums"
 enum {
-  MN_SUMS_TEXT = 65000, /* HDF5 holds less than 64 KiB in an object's header; the largest model takes 57 KB */
+  MN_SUMS_TEXT = 65000, /* HDF5 holds less than 64 KiB in an object's header; the largest model takes 52 KB */
   MN_SUMS_PATH = 128,
 };
 
@@ -107,24 +103,18 @@ struct mn_sums {
   int writing;
   int partial; /* of a file that is being read: values without a line are accepted */
   size_t length;
-  int lines, met;          /* met: lines of a file that content was compared with and agreed */
+  int lines, met;          /* of datasets; met: those that values were compared with and agreed */
   char text[MN_SUMS_TEXT]; /* ends with a zero */
 };
 
-/* While a file is written, each adds a line: for `bytes` of a dataset's values, whose group and name make the
- * path ("/model" and "head.bias": model/…); for the attributes that `object` has now, whose `path` ends with
- * a slash. While a file is read, each compares them with the line of that path, which must exist unless
- * `partial`; a file without lines agrees with all. MN_BAD_DATA: they are not what was saved. */
+/* While a file is written, adds a line for `bytes` of a dataset's values, whose group and name make the path
+ * ("/model" and "head.bias": model/…). While a file is read, compares them with the line of that path, which
+ * must exist unless `partial`; a file without lines agrees with all. MN_BAD_DATA: they are not what was
+ * saved. */
 mn_status mn_sums_values(struct mn_sums *sums, struct mn_hdf5_file *file, const char *group, const char *name,
                          const void *values, size_t bytes);
-mn_status mn_sums_attributes(struct mn_sums *sums, struct mn_hdf5_file *file,
-                             const struct mn_hdf5_object *object, const char *path);
 
-/* Adds the last line, which covers the lines so far. */
-void mn_sums_end(struct mn_sums *sums);
-
-/* Reads the lines of a file; lines is 0 if the attribute is missing. MN_BAD_DATA: they do not agree with the
- * last line, or have another form. */
+/* Reads the lines of a file; lines is 0 if the attribute is missing. MN_BAD_DATA: it names no dataset. */
 mn_status mn_sums_read(struct mn_sums *sums, struct mn_hdf5_file *file);
 
 /* Refuses a file with lines that no content was compared with: the content is missing. */

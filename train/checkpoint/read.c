@@ -123,11 +123,8 @@ static mn_status read_small(struct reader *reader, const char *name, int optiona
                             int *count) {
   struct texts texts = {reader, text, capacity, count};
   struct mn_hdf5_object group;
-  char path[MN_SUMS_PATH];
-  snprintf(path, sizeof path, "%s/", name);
   MN_TRY(find(reader, &reader->file.root, name, MN_HDF5_GROUP, optional, &group));
   if (group.kind == MN_HDF5_NOTHING) return MN_OK;
-  MN_TRY(mn_sums_attributes(&reader->sums, &reader->file, &group, path)); /* first: see take_word */
   MN_TRY(fields ? read_fields(reader, &group, fields, reader->checkpoint)
                 : mn_hdf5_attributes(&reader->file, &group, H5_INDEX_CRT_ORDER, 0, take_text, &texts));
   mn_hdf5_release(&group);
@@ -242,15 +239,6 @@ static mn_status check_fit(struct reader *reader, const struct tensors *t) {
 
 /* ---- tensors ---- */
 
-/* Reads the factors of a weight, if it has any. */
-static mn_status read_factors(struct reader *reader, const struct mn_hdf5_object *dataset,
-                              struct mn_checkpoint_tensor *tensor) {
-  char path[MN_SUMS_PATH];
-  MN_TRY(read_fields(reader, dataset, mn_checkpoint_tensor_fields, tensor));
-  return mn_checkpoint_factors(path, tensor) ? mn_sums_attributes(&reader->sums, &reader->file, dataset, path)
-                                             : MN_OK;
-}
-
 /* Reads a dataset as floats of `real` bytes into new memory, in place of what *values had. */
 static mn_status read_values(struct reader *reader, const struct mn_hdf5_object *dataset, size_t real,
                              void **values) {
@@ -292,7 +280,8 @@ static mn_status read_array(struct reader *reader, const struct tensors *t,
   MN_TRY(mn_hdf5_check(&reader->file, &dataset));
   if (!reader->weights && dataset.stored < dataset.bytes)
     return refuse(reader, tensor->name, "declares more than is stored");
-  if (t->which == MN_CHECKPOINT_VALUE && !reader->weights) MN_TRY(read_factors(reader, &dataset, tensor));
+  if (t->which == MN_CHECKPOINT_VALUE && !reader->weights)
+    MN_TRY(read_fields(reader, &dataset, mn_checkpoint_tensor_fields, tensor));
   MN_TRY(read_values(reader, &dataset, tensor->real, values));
   MN_TRY(check_sum(reader, &dataset, t->path, *values, tensor->real));
   mn_hdf5_release(&dataset);
@@ -368,7 +357,6 @@ static mn_status read_kind(struct reader *reader) {
   struct mn_hdf5_object input;
   MN_TRY(check_format(reader));
   MN_TRY(mn_sums_read(&reader->sums, &reader->file));
-  MN_TRY(mn_sums_attributes(&reader->sums, &reader->file, &reader->file.root, "/"));
   reader->checkpoint->checksums = reader->sums.lines;
   MN_TRY(mn_hdf5_count(&reader->file, &reader->file.root, &count));
   MN_TRY(mn_hdf5_find(&reader->file, &reader->file.root, MN_CHECKPOINT_INPUTS, &input));

@@ -67,12 +67,6 @@ static mn_status write_fields(struct writer *writer, hid_t object, const struct 
   return MN_OK;
 }
 
-/* A checksum of the attributes that an object has now. */
-static mn_status sum_attributes(struct writer *writer, hid_t id, const char *path) {
-  const struct mn_hdf5_object object = {.name = path, .id = id};
-  return mn_sums_attributes(&writer->sums, &writer->file, &object, path);
-}
-
 /* Properties of the file and of each group: no times; links and attributes in order of creation, all in the
  * object's own header, since the B-trees that HDF5 uses for more than a few could be damaged too. */
 static int set_creation(hid_t creation) {
@@ -101,13 +95,6 @@ static mn_status create_dataset(struct writer *writer, hid_t *dataset, hid_t gro
   return status;
 }
 
-static mn_status write_factors(struct writer *writer, hid_t dataset,
-                               const struct mn_checkpoint_tensor *tensor) {
-  char path[MN_SUMS_PATH];
-  MN_TRY(write_fields(writer, dataset, mn_checkpoint_tensor_fields, tensor));
-  return mn_checkpoint_factors(path, tensor) ? sum_attributes(writer, dataset, path) : MN_OK;
-}
-
 /* Writes one of a tensor's arrays into the group at `path`; with its value, its factors. */
 static mn_status write_array(struct writer *writer, hid_t group, const char *path,
                              const struct mn_checkpoint_tensor *tensor, int which) {
@@ -116,7 +103,8 @@ static mn_status write_array(struct writer *writer, hid_t group, const char *pat
   hid_t dataset, memory = tensor->real == 8 ? H5T_NATIVE_DOUBLE : H5T_NATIVE_FLOAT;
   struct mn_hdf5_slab slab;
   MN_TRY(create_dataset(writer, &dataset, group, tensor));
-  if (which == MN_CHECKPOINT_VALUE) MN_TRY(write_factors(writer, dataset, tensor));
+  if (which == MN_CHECKPOINT_VALUE)
+    MN_TRY(write_fields(writer, dataset, mn_checkpoint_tensor_fields, tensor));
   MN_TRY(mn_sums_values(&writer->sums, NULL, path, tensor->name, values,
                         (size_t)(tensor->rows * tensor->cols) * tensor->real));
   for (mn_hdf5_slab_rows(&slab, tensor->rank, shape + 2 - tensor->rank, 0, tensor->real); slab.elements;
@@ -136,14 +124,11 @@ static mn_status write_group(struct writer *writer, const char *path,
                              const struct mn_checkpoint_field *fields, const struct mn_text *texts,
                              const struct mn_checkpoint_tensor *tensors, int count, int which) {
   hid_t group = H5Gcreate2(writer->file.root.id, path, H5P_DEFAULT, writer->creation, H5P_DEFAULT);
-  char sum[MN_SUMS_PATH];
   if (group < 0) return write_failed(writer, path);
   if (fields) MN_TRY(write_fields(writer, group, fields, writer->checkpoint));
   for (int i = 0; i < count; i++)
     MN_TRY(texts ? write_text(writer, group, texts[i].name, texts[i].value)
                  : write_array(writer, group, path, &tensors[i], which));
-  snprintf(sum, sizeof sum, "%s/", path);
-  if (fields || texts) MN_TRY(sum_attributes(writer, group, sum));
   return H5Gclose(group) < 0 ? write_failed(writer, "a group") : MN_OK;
 }
 
@@ -179,8 +164,6 @@ static mn_status write_all(struct writer *writer) {
   MN_TRY(write_group(writer, "fingerprint", NULL, c->fingerprint, NULL, c->fingerprint_count, 0));
   if (c->history_count > 0)
     MN_TRY(write_group(writer, "history", NULL, c->history, NULL, c->history_count, 0));
-  MN_TRY(sum_attributes(writer, writer->file.root.id, "/"));
-  mn_sums_end(&writer->sums);
   return write_text(writer, writer->file.root.id, MN_SUMS_ATTRIBUTE, writer->sums.text);
 }
 
