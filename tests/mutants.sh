@@ -599,6 +599,7 @@ mutant "owned: a checkpoint names any file" $o 'if (!*file || strncmp(file, real
 mutant "owned: a copy is the same run" $o 's->fork = 1;' 'return MN_OK;'
 mutant "owned: an identity may be anything" $o '*was.id && (!is_id(was.id)' '0 && (!is_id(was.id)'
 mutant "owned: a run without its rows" $o 'hash = add(add_options(hash, texts, count), sample);' 'hash = add_options(hash, texts, count);'
+mutant "owned: a run without its first weights" $o 'if (s->options.init) hash' 'if (0) hash'
 mutant "owned: another run's files are its own" train/command/owned.c 'if (o->resume) MN_TRY(mn_checkpoint_check_files(' 'if (0) MN_TRY(mn_checkpoint_check_files('
 mutant "owned: saved over another run's" train/checkpoint/write.c 'if (status == MN_OK) status = mn_checkpoint_check_files(' 'if (0) status = mn_checkpoint_check_files('
 mutant "owned: the log of another run" train/command/log.c '&& !empty && strcmp(now, id) != 0' '&& 0'

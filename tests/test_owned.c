@@ -140,6 +140,21 @@ static void its_rows_are_in_its_identity(void **state) {
   assert_string_not_equal(ids[0], ids[2]);
 }
 
+static void its_first_weights_are_in_its_identity(void **state) {
+  static const char line[] =
+      "train --quiet --device cpu --data good.h5 --hidden 8 --groups 2 --batch 6 --steps 1 ";
+  static const char *const seeds[] = {"1", "1", "2"};
+  char ids[3][17], text[300];
+  for (int i = 0; i < 3; i++) {
+    snprintf(text, sizeof text, "%s--seed %s --checkpoint from-%d.h5", line, seeds[i], i);
+    assert_succeeds(text, run(text));
+    snprintf(text, sizeof text, "good.h5 --init from-%d.h5", i);
+    find_id(ids[i], text);
+  }
+  assert_string_equal(ids[0], ids[1]);
+  assert_string_not_equal(ids[0], ids[2]);
+}
+
 static void its_identity_is_one(void **state) {
   const char *const ids[] = {"x", "0123456789abcdeF", "0123456789abcdef.", "0123456789abcdef.0",
                              "0123456789abcdef0"};
@@ -182,6 +197,7 @@ int main(void) {
       cmocka_unit_test(words_stay_words),
       cmocka_unit_test(another_runs_files_are_not_its_own),
       cmocka_unit_test(its_rows_are_in_its_identity),
+      cmocka_unit_test(its_first_weights_are_in_its_identity),
   };
   return cmocka_run_group_tests(tests, set_up_sub, tear_down);
 }

@@ -212,11 +212,9 @@ MN_API mn_status mn_snapshot_restore(const struct mn_checkpoint *from, struct mn
  * program writes it; MN_IO: a disk that cannot be read; MN_BAD_DATA: not HDF5, no group /model, tensors that
  * are missing, left over, or of another shape or type, which one message lists all together, or a value that
  * is not finite in the model's reals. After MN_NO_MEMORY and MN_LIBRARY, where a copy to the device may have
- * failed, some parameters may have the file's values and others not. */
-MN_API mn_status mn_snapshot_load_weights(const char *path, struct mn_model *model);
-
-/* Adds the weights that this would load to *hash. Errors as above. */
-mn_status mn_snapshot_hash_weights(uint64_t *hash, const char *path, const struct mn_model *model);
+ * failed, some parameters may have the file's values and others not. The values are added to *hash; NULL is
+ * fine. */
+MN_API mn_status mn_snapshot_load_weights(const char *path, struct mn_model *model, uint64_t *hash);
 
 /* Opens the model in a file of mn_model_save, or in a checkpoint, on `device`, with MN_PLAN_BLOCK. `*out` is
  * the caller's, for mn_model_close; it borrows `device`. Errors: as mn_checkpoint_load and mn_model_open. A

@@ -96,23 +96,15 @@ mn_status mn_snapshot_restore(const struct mn_checkpoint *from, struct mn_model 
   return progress ? restore_progress(from, progress) : MN_OK;
 }
 
-mn_status mn_snapshot_load_weights(const char *path, struct mn_model *model) {
+mn_status mn_snapshot_load_weights(const char *path, struct mn_model *model, uint64_t *hash) {
   struct mn_checkpoint *weights;
   MN_TRY(mn_describe_model(&weights, model));
   mn_status status = mn_weights_read(weights, path);
-  if (status == MN_OK) status = mn_snapshot_restore(weights, model, NULL, NULL);
-  mn_checkpoint_free(weights);
-  return status;
-}
-
-mn_status mn_snapshot_hash_weights(uint64_t *hash, const char *path, const struct mn_model *model) {
-  struct mn_checkpoint *weights;
-  MN_TRY(mn_describe_model(&weights, model));
-  mn_status status = mn_weights_read(weights, path);
-  for (int i = 0; i < model->count && status == MN_OK; i++) {
+  for (int i = 0; hash && i < model->count && status == MN_OK; i++) {
     const struct mn_checkpoint_tensor *t = &weights->tensors[i];
     *hash = XXH3_64bits_withSeed(t->value, (size_t)(t->rows * t->cols) * t->real, *hash);
   }
+  if (status == MN_OK) status = mn_snapshot_restore(weights, model, NULL, NULL);
   mn_checkpoint_free(weights);
   return status;
 }

@@ -48,7 +48,7 @@ mn_status mn_owned_identify(struct mn_session *s) {
   if (!s->from) {
     const int count = mn_options_list(&s->options, MN_OPTION_CONFIG, texts, MN_CHECKPOINT_OPTIONS);
     hash = add(add_options(hash, texts, count), sample);
-    if (s->options.init) MN_TRY(mn_snapshot_hash_weights(&hash, s->options.init, s->model));
+    if (s->options.init) hash = XXH3_64bits_withSeed(&s->weights, sizeof s->weights, hash);
     show(s->run.id, sizeof s->run.id, hash);
     MN_TRY(set_name(s));
   }

@@ -210,7 +210,7 @@ mn_status mn_session_train(struct mn_session *s, const struct mn_options *option
     p->position = p->samples % p->rows;
     return MN_OK;
   }
-  if (o->init) return mn_snapshot_load_weights(o->init, s->model);
+  if (o->init) return mn_snapshot_load_weights(o->init, s->model, &s->weights);
   return o->dry_run ? MN_OK : mn_model_initialise(s->model, o->seed);
 }
 
@@ -305,7 +305,7 @@ mn_status mn_session_read(struct mn_session *s, const struct mn_options *options
                                               : "fp32"));
   MN_TRY(mn_model_open(&s->model, s->device, &config));
   return checkpoint ? mn_snapshot_restore(s->from, s->model, NULL, NULL)
-                    : mn_snapshot_load_weights(o->checkpoint, s->model);
+                    : mn_snapshot_load_weights(o->checkpoint, s->model, NULL);
 }
 
 void mn_session_close(struct mn_session *s) {

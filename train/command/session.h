@@ -26,6 +26,7 @@ struct mn_session {
   struct mn_checkpoint *from;      /* what was resumed or read; NULL for a new run and for weights alone */
   char from_path[MN_CHECKPOINT_PATH];
   struct mn_progress progress; /* of a resumed run */
+  uint64_t weights;            /* a hash of --init's */
   struct mn_columns columns;   /* of x in a new run: of all rows by --standardize, else of some; or cols 0 */
   int64_t whole;               /* rows of --data if --validation divided them into train and test; else 0 */
   int stratified;              /* mn_dataset_hold_out stratified them; runs of minnow 0.3 did not */
