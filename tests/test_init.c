@@ -1,6 +1,7 @@
 /* Weights from a file: `train --init`, eval and predict on weights alone, and the library's call. The files
  * are as h5py makes them: contiguous or compressed datasets without checksums, strings of variable length. */
 #include "tests/files_same.h"
+#include "tests/saving.h"
 
 #include "train/checkpoint/checkpoint.h"
 
@@ -108,7 +109,7 @@ static int save_initial(const char *name, const char *where, const char *precisi
   assert_int_equal(status, MN_OK);
   assert_int_equal(mn_model_open(&model, device, &sizes), MN_OK);
   assert_int_equal(mn_model_initialise(model, 7), MN_OK);
-  assert_int_equal(mn_snapshot_save(name, 1, model, NULL, &progress, NULL, 0), MN_OK);
+  assert_int_equal(save_and_wait(name, model, NULL, &progress, NULL, 0), MN_OK);
   mn_model_close(model);
   mn_device_close(device);
   return 1;

@@ -1,5 +1,6 @@
 /* A whole run by the library alone, as a C program has it: a dataset opened, training with a schedule, a
  * checkpoint saved and resumed, evaluation, prediction. Nothing of the command is included. */
+#include "tests/saving.h"
 #include "tests/skip.h"
 #include "train/minnow.h"
 
@@ -139,7 +140,7 @@ static void a_program_trains_saves_and_resumes(void **state) {
   snprintf(path, sizeof path, "%s/run.h5", folder);
   double before = accuracy_of(&whole);
   train_to(&whole, HALF);
-  MUST(mn_snapshot_save(path, 1, whole.model, whole.optimizer, &whole.trainer->progress, NULL, 0));
+  MUST(save_and_wait(path, whole.model, whole.optimizer, &whole.trainer->progress, NULL, 0));
   train_to(&whole, STEPS);
   struct run resumed = open_run(*state, path);
   assert_int_equal(resumed.trainer->progress.step, HALF);

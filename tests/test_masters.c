@@ -2,6 +2,7 @@
  * stand in memory as two halves too, through updates, saves and resuming. */
 #include <unistd.h>
 
+#include "tests/saving.h"
 #include "tests/training.h"
 
 #include "kernels/planes.h"
@@ -223,7 +224,7 @@ static void checkpoints_hold_every_bit(void **state) {
   snprintf(path, sizeof path, "%s/run.h5", folder);
   for (int i = 0; i < 2; i++) t[i] = open_training(device, settings[1], 0, 5);
   for (uint64_t i = 0; i < 3; i++) step(&t[0], i);
-  MUST(mn_snapshot_save(path, 1, t[0].model, t[0].optimizer, &progress, NULL, 0));
+  MUST(save_and_wait(path, t[0].model, t[0].optimizer, &progress, NULL, 0));
   MUST(mn_checkpoint_load(&saved, path));
   MUST(mn_snapshot_restore(saved, t[1].model, t[1].optimizer, &progress));
   for (int i = 0, low = 0; i < t[0].model->count; i++) {

@@ -1,6 +1,7 @@
-/* What mn_snapshot_restore and mn_snapshot_save refuse: checkpoints of other sizes, with values missing, of
+/* What mn_snapshot_restore and mn_saver_start refuse: checkpoints of other sizes, with values missing, of
  * another order of samples; more texts than a checkpoint has room for. */
 #include "tests/checkpoint_make.h"
+#include "tests/saving.h"
 #include "train/checkpoint/checkpoint.h"
 
 static struct mn_device *device;
@@ -62,7 +63,7 @@ static void another_order(void **state) {
 static void too_many_texts(void **state) {
   static const struct mn_text texts[MN_CHECKPOINT_OPTIONS];
   const struct mn_progress progress = {.rows = 100};
-  assert_int_equal(mn_snapshot_save(path, 1, model, NULL, &progress, texts, MN_CHECKPOINT_OPTIONS), MN_USAGE);
+  assert_int_equal(save_and_wait(path, model, NULL, &progress, texts, MN_CHECKPOINT_OPTIONS), MN_USAGE);
   assert_says("64 texts for a checkpoint's /config: 0 to 61 work");
   assert_int_equal(count_files(), 0);
 }

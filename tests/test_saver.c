@@ -16,6 +16,7 @@
 #include <time.h>
 
 #include "tests/checkpoint_make.h"
+#include "tests/saving.h"
 #include "tests/training.h"
 #include "train/checkpoint/checkpoint.h"
 #include "train/command/saves.h"
@@ -170,8 +171,7 @@ static int64_t saved_by(struct run *r) {
 }
 
 static void save_at_once(const struct run *r, const char *to) {
-  MUST(
-      mn_snapshot_save(to, 1, r->training.model, r->training.optimizer, &r->progress, config, COUNT(config)));
+  MUST(save_and_wait(to, r->training.model, r->training.optimizer, &r->progress, config, COUNT(config)));
 }
 
 /* kept NULL: the parameter's values. */
@@ -436,8 +436,7 @@ static void a_full_disk_is_told(void **state) {
   assert_int_equal(step_of(in_folder("run.1.h5")), 1);
   /* The same comes out of the save that waits. */
   full_disk = 1;
-  assert_int_equal(mn_snapshot_save(path, 1, r.training.model, r.training.optimizer, &r.progress, NULL, 0),
-                   MN_IO);
+  assert_int_equal(save_and_wait(path, r.training.model, r.training.optimizer, &r.progress, NULL, 0), MN_IO);
   assert_says("No space left");
   full_disk = 0;
   close_run(&r);

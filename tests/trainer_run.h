@@ -4,6 +4,7 @@
 #define MN_TESTS_TRAINER_RUN_H
 
 #include "tests/check.h"
+#include "tests/saving.h"
 
 #include <unistd.h>
 
@@ -200,7 +201,7 @@ static inline void open_from_file(struct run *r, const char *device, const struc
   snprintf(folder, sizeof folder, "%s/minnow_run_XXXXXX", base && *base ? base : "/tmp");
   assert_non_null(mkdtemp(folder));
   snprintf(path, sizeof path, "%s/run.h5", folder);
-  MUST(mn_snapshot_save(path, 1, from->model, from->optimizer, &from->trainer->progress, NULL, 0));
+  MUST(save_and_wait(path, from->model, from->optimizer, &from->trainer->progress, NULL, 0));
   MUST(mn_checkpoint_load(&saved, path));
   assert_int_equal(unlink(path), 0);
   assert_int_equal(rmdir(folder), 0);

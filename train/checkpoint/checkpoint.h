@@ -183,12 +183,6 @@ MN_API mn_status mn_saver_wait(struct mn_saver *saver, int64_t *saved);
 /* Waits for the running save, but drops its error, which mn_saver_wait returns. NULL is fine. */
 MN_API void mn_saver_close(struct mn_saver *saver);
 
-/* Opens a saver, starts its one save, MN_SAVE_NEWEST, waits for it and closes the saver. `progress` NULL: as
- * mn_model_save, which checks first what stands at the path. Errors: as these calls. */
-MN_API mn_status mn_snapshot_save(const char *path, int keep, const struct mn_model *model,
-                                  const struct mn_optimizer *optimizer, const struct mn_progress *progress,
-                                  const struct mn_text *config, int count);
-
 /* Writes configuration and parameters of `model` to `path`: whole or not at all, as mn_checkpoint_save does.
  * `minnow eval`, `predict` and `train --init` take the file, and h5py reads /model as a state_dict. The plan
  * is not saved. A file that exists is replaced only if mn_model_save has written it: MN_NO_CREATE, also for a

@@ -305,17 +305,6 @@ void mn_saver_close(struct mn_saver *saver) {
   free(saver);
 }
 
-mn_status mn_snapshot_save(const char *path, int keep, const struct mn_model *model,
-                           const struct mn_optimizer *optimizer, const struct mn_progress *progress,
-                           const struct mn_text *config, int count) {
-  struct mn_saver *saver;
-  MN_TRY(mn_saver_open(&saver, path, keep, model, optimizer));
-  mn_status status = mn_saver_start(saver, MN_SAVE_NEWEST, progress, config, count);
-  if (status == MN_OK) status = mn_saver_wait(saver, NULL);
-  mn_saver_close(saver);
-  return status;
-}
-
 /* ---- a model without its training ---- */
 
 /* A file that cannot be read may be anything, so it stays too. */
@@ -330,6 +319,11 @@ static mn_status check_path(const char *path) {
 }
 
 mn_status mn_model_save(const struct mn_model *model, const char *path) {
+  struct mn_saver *saver;
   MN_TRY(check_path(path));
-  return mn_snapshot_save(path, 1, model, NULL, NULL, NULL, 0);
+  MN_TRY(mn_saver_open(&saver, path, 1, model, NULL));
+  mn_status status = mn_saver_start(saver, MN_SAVE_NEWEST, NULL, NULL, 0);
+  if (status == MN_OK) status = mn_saver_wait(saver, NULL);
+  mn_saver_close(saver);
+  return status;
 }
