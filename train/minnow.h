@@ -2,7 +2,8 @@
  *
  * Every call that can fail returns a mn_status, and mn_message() returns the reason. After an error each
  * `out` is NULL, and every mn_…_close accepts NULL. So begin with NULL everywhere, and close everything at
- * the end, as train/install/example.c does. Each config begins with its mn_…_defaults. */
+ * the end, as train/install/example.c does. The configs of models, optimizers and trainers begin with their
+ * mn_…_defaults. */
 #ifndef MN_TRAIN_MINNOW_H
 #define MN_TRAIN_MINNOW_H
 

@@ -18,10 +18,6 @@ struct mn_check_config {
   int plans; /* bench: the fusion plans beside each other, forward, forward+backward and step */
 };
 
-/* The defaults of `minnow gradcheck`: one block of 8 channels in 2 groups over 6 inputs, a batch of 4, a
- * tolerance of 1e-6, no loss. */
-MN_API struct mn_check_config mn_gradcheck_defaults(void);
-
 /* `minnow gradcheck`: every parameter's gradient and x's against central differences, through the same tape
  * and kernels as training, on `device`, which must be fp64. Writes one line a tensor to `out`: its elements,
  * the worst error over its bound, the index of that element, its analytic and numeric value, and how many

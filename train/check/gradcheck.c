@@ -318,12 +318,6 @@ static mn_status run(struct check *c) {
   return MN_OK;
 }
 
-struct mn_check_config mn_gradcheck_defaults(void) {
-  struct mn_check_config config = {.model = mn_model_defaults(), .batch = 4, .tolerance = 1e-6};
-  config.model.inputs = 6, config.model.depth = 1, config.model.hidden[0] = 8, config.model.groups = 2;
-  return config;
-}
-
 mn_status mn_gradcheck(FILE *out, struct mn_device *device, const struct mn_check_config *config,
                        int as_json) {
   MN_REQUIRE(device->precision == MN_FP64);
