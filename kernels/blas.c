@@ -1,5 +1,8 @@
-/* Asking for OpenBLAS's buffers before it does. */
-#include "kernels/blas.h"
+/* OpenBLAS's memory. A product packs its operands into buffers, which OpenBLAS maps once and keeps for the
+ * life of the process: one for each of its threads, most of them before main, and one for the caller. If a
+ * mapping fails, OpenBLAS retries for ever, so memory for all of them is tried here first, with each thread's
+ * stack, and again once the threads have started. */
+#include "kernels/device.h"
 
 #include <cblas.h>
 #include <omp.h>

@@ -7,7 +7,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "kernels/blas.h"
 #include "kernels/text.h"
 
 #define FP32(name) .name = mn_##name##_cpu_fp32,

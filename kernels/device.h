@@ -8,7 +8,7 @@
 /* name: "cpu", "cuda", "cuda:1" or "auto", which takes the GPU when one is there, else the CPU. precision:
  * one of mn_precision_words. `*out` is the caller's. MN_USAGE: no such word.
  * MN_NO_DEVICE: no driver, no GPU, a build without CUDA, or a precision that the GPU (below sm_80) lacks.
- * MN_NO_MEMORY: on the CPU also for what its products take (kernels/blas.h). */
+ * MN_NO_MEMORY: on the CPU also for what its products take (mn_blas_take_buffers). */
 MN_API mn_status mn_device_open(struct mn_device **out, const char *name, const char *precision);
 MN_API void mn_device_close(struct mn_device *device); /* NULL is fine */
 
@@ -31,5 +31,11 @@ MN_API mn_status mn_device_read(struct mn_device *device, double *to, const void
  * after an error. */
 MN_C mn_status mn_cuda_open(struct mn_device *device);
 MN_C void mn_cuda_close(struct mn_device *device);
+
+/* Has OpenBLAS take the buffers, and OpenMP the threads, that products of any size need under
+ * omp_get_max_threads(), so that no later one asks for more (blas.c). Any thread may call it, as often as it
+ * likes. Threads that compute products side by side need a buffer more each. MN_NO_MEMORY, before any is
+ * taken. */
+MN_C mn_status mn_blas_take_buffers(void);
 
 #endif

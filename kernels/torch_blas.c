@@ -6,7 +6,7 @@
 #include <link.h>
 #include <string.h>
 
-#include "kernels/blas.h"
+#include "kernels/device.h"
 
 static const char *letter(CBLAS_TRANSPOSE t) {
   return t == CblasTrans ? "T" : "N";
