@@ -197,6 +197,14 @@ static void a_resumed_log_is_that_of_one_run(void **state) {
   free(whole);
 }
 
+/* Puts `first` in place of the first letter of the log's second line. */
+static void begin_second_line(char first) {
+  char line[4096];
+  FILE *file = fopen(path, "r+");
+  assert_true(file && fgets(line, sizeof line, file) && fseek(file, 0, SEEK_CUR) == 0);
+  assert_true(fputc(first, file) == first && fclose(file) == 0);
+}
+
 static void what_is_not_this_runs_log_stays(void **state) {
   char *whole = read_log();
   struct mn_log log;
@@ -219,6 +227,12 @@ static void what_is_not_this_runs_log_stays(void **state) {
   assert_non_null(strstr(mn_message(), "another run is writing it"));
   assert_int_equal(mn_log_close(&second, MN_OK), MN_OK);
   assert_int_equal(mn_log_close(&log, MN_OK), MN_OK);
+  /* A whole line that is no JSON is in the middle of the log: cut off there, it would lose steps. */
+  begin_second_line('x');
+  assert_int_equal(open_log(&log, 6), MN_NO_CREATE);
+  assert_non_null(strstr(mn_message(), "is not the log of this run: a line of it is no JSON"));
+  assert_int_equal(mn_log_close(&log, MN_OK), MN_OK);
+  begin_second_line('{');
   refusing = 1;
   assert_int_equal(open_log(&log, 4), MN_NO_MEMORY);
   assert_int_equal(mn_log_close(&log, MN_NO_MEMORY), MN_NO_MEMORY);

@@ -24,7 +24,8 @@ static mn_status is_another(const struct mn_log *log, const char *what) {
                  log->path, what);
 }
 
-/* Reads a line as a JSON object; NULL at the end, and for the partial line that a killed run left. */
+/* Reads a line as a JSON object; NULL at the end, and for the partial line that a killed run left. A whole
+ * line that is no JSON is refused: cut off there, the log would lose what follows. */
 static mn_status read_line(const struct mn_log *log, json_t **out, char **text, size_t *room) {
   /* Zeroed, since jansson may run out of memory without setting the code: 0 is json_error_unknown. */
   json_error_t error = {.line = 0};
@@ -34,8 +35,10 @@ static mn_status read_line(const struct mn_log *log, json_t **out, char **text, 
   if (length <= 0 || (*text)[length - 1] != '\n') return MN_OK;
   *out = json_loadb(*text, (size_t)length, 0, &error);
   const enum json_error_code code = json_error_code(&error);
-  return *out || (code != json_error_unknown && code != json_error_out_of_memory) ? MN_OK
-                                                                                  : cannot_use(log, ENOMEM);
+  if (*out) return MN_OK;
+  return code == json_error_unknown || code == json_error_out_of_memory
+             ? cannot_use(log, ENOMEM)
+             : is_another(log, ": a line of it is no JSON");
 }
 
 static int is_event(const json_t *line, const char *event) {
