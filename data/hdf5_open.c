@@ -61,21 +61,6 @@ static mn_status open_descriptor(struct mn_hdf5_file *file) {
   return MN_OK;
 }
 
-/* The signature stands at the start, or behind a user block of 512, 1024, 2048 … bytes. */
-static mn_status find_signature(struct mn_hdf5_file *file) {
-  static const char signature[] = {'\x89', 'H', 'D', 'F', '\r', '\n', '\x1a', '\n'};
-  char found[sizeof signature];
-  for (uint64_t at = 0; !file->signature && at < file->size; at = at ? 2 * at : 512) {
-    size_t got;
-    file->disk.error = mn_read_at(file->disk.fd, at, sizeof found, found, &got);
-    if (file->disk.error) return mn_hdf5_damaged(file, "its signature", "");
-    file->signature = got == sizeof found && memcmp(found, signature, sizeof found) == 0;
-  }
-  if (file->signature) return MN_OK;
-  return mn_fail(MN_BAD_DATA, "%s is no HDF5 file (%" PRIu64 " bytes, without HDF5's signature): %s",
-                 file->path, file->size, file->remedy);
-}
-
 /* A program that writes the file through HDF5 holds a lock on it. If locks are not supported, the file is
  * read without one. */
 static mn_status lock_file(struct mn_hdf5_file *file) {
@@ -93,9 +78,13 @@ static mn_status open_hdf5(struct mn_hdf5_file *file, int how) {
   int died = 0;
   MN_TRY(open_descriptor(file));
   if (how & MN_HDF5_SHARED) MN_TRY(lock_file(file));
-  MN_TRY(find_signature(file));
   mn_hdf5_lock();
-  if (!(how & MN_HDF5_TRIED)) status = mn_child_run(try_all, file, SECONDS, NULL, 0, &died);
+  file->signature = H5Fis_hdf5(file->path) != 0; /* below 0: it cannot be read, which opening it tells */
+  if (!file->signature)
+    status = mn_fail(MN_BAD_DATA, "%s is no HDF5 file (%" PRIu64 " bytes, without HDF5's signature): %s",
+                     file->path, file->size, file->remedy);
+  if (status == MN_OK && !(how & MN_HDF5_TRIED))
+    status = mn_child_run(try_all, file, SECONDS, NULL, 0, &died);
   if (died) status = mn_hdf5_damaged(file, "its objects", MN_HDF5_CRASHED);
   if (status == MN_OK) file->root.id = mn_hdf5_disk_open(&file->disk, file->path, -1);
   if (status == MN_OK && file->root.id < 0 && file->disk.error)
