@@ -124,7 +124,7 @@ struct seen {
   int64_t rows, outputs;
 };
 
-static mn_status see(void *to, const void *y, int64_t first, int64_t count) {
+static mn_status see(void *to, const void *y, const void *targets, int64_t first, int64_t count) {
   struct seen *seen = to;
   assert_int_equal(first, seen->rows);
   for (int64_t i = 0; i < count * seen->outputs; i++) assert_true(isfinite(((const float *)y)[i]));
@@ -151,8 +151,7 @@ static void a_program_trains_saves_and_resumes(void **state) {
   struct mn_evaluator *predictor;
   struct seen seen = {.outputs = whole.train->outputs};
   MUST(mn_evaluator_open(&predictor, resumed.model, resumed.test, MN_PASS_PREDICT, 100, MN_PLACE_AUTO));
-  assert_int_equal(mn_evaluator_predict(predictor, sizeof(double), see, &seen), MN_USAGE);
-  MUST(mn_evaluator_predict(predictor, sizeof(float), see, &seen));
+  MUST(mn_evaluator_predict(predictor, see, &seen));
   assert_int_equal(seen.rows, resumed.test->rows);
   mn_evaluator_close(predictor);
   close_run(&resumed);

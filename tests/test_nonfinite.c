@@ -265,7 +265,7 @@ static void an_update_may_overflow(void **state) {
   }
 }
 
-static mn_status count_rows(void *to, const void *y, int64_t first, int64_t count) {
+static mn_status count_rows(void *to, const void *y, const void *targets, int64_t first, int64_t count) {
   assert_int_equal(first, *(int64_t *)to);
   *(int64_t *)to += count;
   return MN_OK;
@@ -311,7 +311,7 @@ static void an_evaluation_names_its_rows(void **state) {
     bad.over = FIRST;
     MUST(mn_evaluator_open(&evaluator, seen.model, &bad.base, MN_PASS_PREDICT, BATCH, MN_PLACE_AUTO));
     for (int again = 0; again < 2; again++)
-      assert_int_equal(mn_evaluator_predict(evaluator, seen.device->real, count_rows, &done), MN_FAILED);
+      assert_int_equal(mn_evaluator_predict(evaluator, count_rows, &done), MN_FAILED);
     assert_non_null(strstr(mn_message(), "the output of blocks.0, row 1800 is not finite"));
     assert_int_equal(done, BATCH); /* the batches before it */
     mn_evaluator_close(evaluator);

@@ -194,7 +194,7 @@ static double loss_of(struct run *r) {
   return loss;
 }
 
-static mn_status add_up(void *to, const void *y, int64_t first, int64_t count) {
+static mn_status add_up(void *to, const void *y, const void *targets, int64_t first, int64_t count) {
   for (int64_t i = 0; i < count * CHANNELS; i++) *(double *)to += (double)((const float *)y)[i];
   return MN_OK;
 }
@@ -203,7 +203,7 @@ static double sum_of_outputs(struct run *r) {
   struct mn_evaluator *evaluator;
   double sum = 0;
   MUST(mn_evaluator_open(&evaluator, r->model, &r->data.base, MN_PASS_PREDICT, 1000, MN_PLACE_AUTO));
-  MUST(mn_evaluator_predict(evaluator, sizeof(float), add_up, &sum));
+  MUST(mn_evaluator_predict(evaluator, add_up, &sum));
   mn_evaluator_close(evaluator);
   return sum;
 }

@@ -111,7 +111,7 @@ static void a_late_overflow_changes_nothing(void **state) {
   mn_device_close(device);
 }
 
-static mn_status refuse(void *to, const void *y, int64_t first, int64_t count) {
+static mn_status refuse(void *to, const void *y, const void *targets, int64_t first, int64_t count) {
   return first < *(int64_t *)to ? MN_OK : mn_fail(MN_IO, "made up: no room for row %ld", (long)first);
 }
 
@@ -222,14 +222,14 @@ static void predictions_read_inputs_alone(void **state) {
         mn_evaluator_open(&evaluator, r.model, &data.base, MN_PASS_EVALUATE, 1000, MN_PLACE_DEVICE),
         MN_BAD_DATA);
     MUST(mn_evaluator_open(&evaluator, r.model, &data.base, MN_PASS_PREDICT, 1000, places[p]));
-    MUST(mn_evaluator_predict(evaluator, sizeof(float), refuse, &limit));
-    MUST(mn_evaluator_predict(evaluator, sizeof(float), refuse, &limit));
+    MUST(mn_evaluator_predict(evaluator, refuse, &limit));
+    MUST(mn_evaluator_predict(evaluator, refuse, &limit));
     for (limit = 2000; limit <= ROWS; limit += ROWS) {
-      assert_int_equal(mn_evaluator_predict(evaluator, sizeof(float), refuse, &limit), MN_IO);
+      assert_int_equal(mn_evaluator_predict(evaluator, refuse, &limit), MN_IO);
       assert_string_equal(mn_message(), "made up: no room for row 2000");
     }
     limit = ROWS;
-    assert_int_equal(mn_evaluator_predict(evaluator, sizeof(float), refuse, &limit), MN_IO);
+    assert_int_equal(mn_evaluator_predict(evaluator, refuse, &limit), MN_IO);
     mn_evaluator_close(evaluator);
     close_run(&r);
   }

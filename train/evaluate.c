@@ -23,8 +23,6 @@ struct given {
   int buffer;    /* the number of its result */
 };
 
-typedef mn_status take_function(void *to, const void *y, int64_t first, int64_t count);
-
 struct mn_evaluator {
   struct mn_model *model;
   struct mn_dataset *dataset;
@@ -32,21 +30,15 @@ struct mn_evaluator {
   struct mn_pass *full, *rest; /* rest: NULL if batches come out even */
   struct mn_loader *loader;
   struct pinned *pinned;
-  void *y;               /* host: [batch, K] reals; for MN_PASS_PREDICT and `see` */
-  void *targets;         /* the same for a batch's targets; for `see` alone */
-  mn_evaluator_see *see; /* called with `to` and each evaluated batch; may be NULL */
-  take_function *take;   /* the same for each predicted batch */
+  mn_evaluator_take *take; /* called with `to` and each batch; may be NULL */
   void *to;
+  void *y, *targets;         /* host: [batch, K] reals each, for `take`; targets NULL without a loss */
   double total, right;       /* of the batches so far: loss, and rows classified correctly */
   struct mn_scale *kept;     /* [parameters] on the device, if planes are scaled: training's */
   struct mn_fault fault;     /* of the first batch that was not finite, if there was one … */
   int64_t faults;            /* … and how many there were in the last evaluation */
   struct mn_outcome outcome; /* the first error; the loader then stopped inside the rows */
 };
-
-static size_t outputs_bytes(const struct mn_evaluator *e) {
-  return (size_t)(e->batch * mn_model_outputs(&e->model->config)) * e->model->device->real;
-}
 
 static mn_status open_parts(struct mn_evaluator *e, enum mn_pass_kind kind, enum mn_place place) {
   struct mn_device *device = e->model->device;
@@ -59,7 +51,6 @@ static mn_status open_parts(struct mn_evaluator *e, enum mn_pass_kind kind, enum
   MN_TRY(k->allocate_host(device, (void **)&e->pinned, sizeof *e->pinned));
   if (device->scaled)
     MN_TRY(mn_device_allocate(e->model->device, (void **)&e->kept, e->model->count, sizeof *e->kept));
-  if (kind == MN_PASS_PREDICT) MN_TRY(k->allocate_host(device, &e->y, outputs_bytes(e)));
   struct mn_loader_config config = {.place = place,
                                     .x_only = kind == MN_PASS_PREDICT,
                                     .samples = e->batch,
@@ -140,11 +131,44 @@ static mn_status wait_for_one(struct mn_evaluator *e) {
   return e->model->device->kernels->ahead_wait(e->model->device, &idle);
 }
 
-typedef mn_status read_function(struct mn_evaluator *e, const struct given *g);
+/* Finds the value of this batch that is not finite. */
+static void explain(struct mn_evaluator *e, const struct given *g) {
+  mn_pass_explain(e->model, &g->rows, &e->fault);
+  if (e->fault.row >= 0 && !e->fault.parameter) e->fault.row += g->first;
+}
 
-/* Gives the device all rows, at most `ahead` batches before `read` gets the results of the oldest. After an
- * error the batches under way are waited for. */
-static mn_status walk(struct mn_evaluator *e, int ahead, read_function *read) {
+/* Adds a batch's loss to those before it, and notes the first that is not finite. */
+static void add_loss(struct mn_evaluator *e, const struct given *g) {
+  const struct result *result = &e->pinned->results[g->buffer];
+  if (!isfinite(result->loss) && e->faults++ == 0) explain(e, g);
+  e->total += result->loss * (double)g->pass->batch;
+  e->right += result->correct;
+}
+
+/* Outputs that are not finite make a loss that is not, which mn_evaluate tells; they end a prediction. */
+static mn_status read_batch(struct mn_evaluator *e, const struct given *g) {
+  struct mn_device *device = e->model->device;
+  const struct mn_pass *pass = g->pass;
+  char where[MN_FAULT_WORDS];
+  if (pass->reads_y) add_loss(e, g);
+  if (!e->take) return MN_OK;
+  const int64_t outputs = mn_tensor_count(pass->y);
+  const size_t bytes = pass->target ? (size_t)outputs * device->real : (size_t)pass->rows * sizeof(int32_t);
+  MN_TRY(device->kernels->download(device, e->y, pass->y->value.real, (size_t)outputs * device->real));
+  if (pass->reads_y)
+    MN_TRY(device->kernels->download(device, e->targets, g->rows.y, bytes));
+  else if (mn_find_nonfinite(e->y, outputs, device->real) >= 0) {
+    explain(e, g);
+    return mn_fail(MN_FAILED, "there is no prediction: %s is not finite; %s",
+                   mn_fault_words(where, &e->fault), mn_fault_remedy(&e->fault));
+  }
+  return e->take(e->to, e->y, e->targets, g->first, pass->rows);
+}
+
+/* Gives the device all rows, some batches before the results of the oldest are read. After an error the
+ * batches under way are waited for. */
+static mn_status walk(struct mn_evaluator *e) {
+  const int ahead = e->take ? 1 : MN_LOADER_BUFFERS; /* the next batch overwrites the outputs of a pass */
   struct given batches[MN_LOADER_BUFFERS];
   int64_t given = 0, done = 0;
   MN_TRY(mn_outcome_tell(&e->outcome));
@@ -159,7 +183,7 @@ static mn_status walk(struct mn_evaluator *e, int ahead, read_function *read) {
       continue;
     }
     status = wait_for_one(e);
-    if (status == MN_OK) status = read(e, &batches[done % MN_LOADER_BUFFERS]);
+    if (status == MN_OK) status = read_batch(e, &batches[done % MN_LOADER_BUFFERS]);
     done++;
     mn_heartbeat();
   }
@@ -170,49 +194,20 @@ static mn_status walk(struct mn_evaluator *e, int ahead, read_function *read) {
   return status;
 }
 
-/* Finds the value of this batch that is not finite. */
-static void explain(struct mn_evaluator *e, const struct given *g) {
-  mn_pass_explain(e->model, &g->rows, &e->fault);
-  if (e->fault.row >= 0 && !e->fault.parameter) e->fault.row += g->first;
-}
-
-static mn_status read_y(struct mn_evaluator *e, const struct given *g) {
+mn_status mn_evaluator_watch(struct mn_evaluator *e, mn_evaluator_take *take, void *to) {
   struct mn_device *device = e->model->device;
-  const struct mn_tensor *y = g->pass->y;
-  return device->kernels->download(device, e->y, y->value.real, (size_t)mn_tensor_count(y) * device->real);
-}
-
-mn_status mn_evaluator_watch(struct mn_evaluator *e, mn_evaluator_see *see, void *to) {
-  struct mn_device *device = e->model->device;
-  MN_REQUIRE(!e->see && e->full->reads_y);
-  MN_TRY(device->kernels->allocate_host(device, &e->y, outputs_bytes(e)));
-  MN_TRY(device->kernels->allocate_host(device, &e->targets, outputs_bytes(e)));
-  e->see = see;
+  const size_t bytes = (size_t)(e->batch * mn_model_outputs(&e->model->config)) * device->real;
+  e->take = take;
   e->to = to;
-  return MN_OK;
-}
-
-static mn_status read_evaluated(struct mn_evaluator *e, const struct given *g) {
-  const struct mn_device *device = e->model->device;
-  const struct mn_pass *pass = g->pass;
-  const struct result *result = &e->pinned->results[g->buffer];
-  if (!isfinite(result->loss) && e->faults++ == 0) explain(e, g);
-  e->total += result->loss * (double)pass->batch;
-  e->right += result->correct;
-  if (!e->see) return MN_OK;
-  const size_t bytes =
-      pass->target ? (size_t)mn_tensor_count(pass->y) * device->real : (size_t)pass->rows * sizeof(int32_t);
-  MN_TRY(read_y(e, g));
-  MN_TRY(device->kernels->download(e->model->device, e->targets, g->rows.y, bytes));
-  return e->see(e->to, e->y, e->targets, pass->rows);
+  if (!e->y) MN_TRY(device->kernels->allocate_host(device, &e->y, bytes));
+  return e->full->reads_y && !e->targets ? device->kernels->allocate_host(device, &e->targets, bytes) : MN_OK;
 }
 
 mn_status mn_evaluate(struct mn_evaluator *e, double *loss, double *accuracy) {
   const double rows = (double)e->dataset->rows;
   e->total = e->right = 0;
   e->faults = 0;
-  /* One batch at a time if it is shown: the next one overwrites the outputs of a pass. */
-  MN_TRY(walk(e, e->see ? 1 : MN_LOADER_BUFFERS, read_evaluated));
+  MN_TRY(walk(e));
   *loss = e->faults ? NAN : e->total / rows;
   *accuracy = e->dataset->classes && !e->faults ? e->right / rows : NAN;
   return MN_OK;
@@ -223,24 +218,9 @@ const struct mn_fault *mn_evaluator_fault(const struct mn_evaluator *e, int64_t 
   return e->faults ? &e->fault : NULL;
 }
 
-static mn_status read_predicted(struct mn_evaluator *e, const struct given *g) {
-  char where[MN_FAULT_WORDS];
-  MN_TRY(read_y(e, g));
-  if (mn_find_nonfinite(e->y, mn_tensor_count(g->pass->y), e->model->device->real) < 0)
-    return e->take(e->to, e->y, g->first, g->pass->rows);
-  explain(e, g);
-  return mn_fail(MN_FAILED, "there is no prediction: %s is not finite; %s", mn_fault_words(where, &e->fault),
-                 mn_fault_remedy(&e->fault));
-}
-
-mn_status mn_evaluator_predict(struct mn_evaluator *e, size_t real, take_function *take, void *to) {
-  size_t has = e->model->device->real;
-  if (real != has)
-    return mn_fail(MN_USAGE, "outputs of %zu bytes a number are asked for, but those of this model have %zu",
-                   real, has);
-  e->take = take;
-  e->to = to;
-  return walk(e, 1, read_predicted);
+mn_status mn_evaluator_predict(struct mn_evaluator *e, mn_evaluator_take *take, void *to) {
+  MN_TRY(mn_evaluator_watch(e, take, to));
+  return walk(e);
 }
 
 /* The memory that mn_model_predict writes its outputs to. */
@@ -249,7 +229,7 @@ struct kept {
   float *y;
 };
 
-static mn_status keep(void *to, const void *y, int64_t first, int64_t count) {
+static mn_status keep(void *to, const void *y, const void *targets, int64_t first, int64_t count) {
   const struct kept *kept = to;
   const int64_t cols = mn_model_outputs(&kept->model->config), values = count * cols;
   float *out = kept->y + first * cols;
@@ -265,7 +245,7 @@ mn_status mn_model_predict(struct mn_model *model, const float *x, int64_t rows,
   struct kept kept = {model, y};
   MN_TRY(mn_dataset_arrays(&data, x, NULL, rows, model->config.inputs, 0));
   mn_status status = mn_evaluator_open(&e, model, data, MN_PASS_PREDICT, BATCH, MN_PLACE_AUTO);
-  if (status == MN_OK) status = mn_evaluator_predict(e, model->device->real, keep, &kept);
+  if (status == MN_OK) status = mn_evaluator_predict(e, keep, &kept);
   mn_evaluator_close(e), mn_dataset_close(data);
   return status;
 }

@@ -29,21 +29,19 @@ MN_API mn_status mn_evaluate(struct mn_evaluator *evaluator, double *loss, doubl
 MN_API const struct mn_fault *mn_evaluator_fault(const struct mn_evaluator *evaluator, int64_t *batches,
                                                  int64_t *all);
 
-/* From then on mn_evaluate also calls `see` with each batch in turn: its outputs y [count, K] and its
- * targets, reals like y or int32 labels [count], on the host and valid during the call. The evaluator is one
- * of MN_PASS_EVALUATE; an error of `see` ends the evaluation. MN_NO_MEMORY. */
-typedef mn_status mn_evaluator_see(void *to, const void *y, const void *targets, int64_t count);
-mn_status mn_evaluator_watch(struct mn_evaluator *evaluator, mn_evaluator_see *see, void *to);
+/* Gets a batch: its outputs y [count, K], reals of the device's (double in MN_FP64, else float), and its
+ * targets, reals like y or int32 labels [count], NULL for MN_PASS_PREDICT; both on the host, of rows first …
+ * first + count − 1, valid during the call. An error ends the evaluation or prediction. */
+typedef mn_status mn_evaluator_take(void *to, const void *y, const void *targets, int64_t first,
+                                    int64_t count);
 
-/* Calls `take` with the outputs of each batch in turn: y [count, K] on the host, of rows first … first +
- * count − 1, valid during the call. `real`: the bytes of a number of y that `take` reads; MN_USAGE if the
- * device's reals have another size (8 in MN_FP64, else 4). MN_FAILED: an output is not finite; the message
+/* From then on mn_evaluate also calls `take` with each batch in turn. MN_NO_MEMORY. */
+mn_status mn_evaluator_watch(struct mn_evaluator *evaluator, mn_evaluator_take *take, void *to);
+
+/* Calls `take` with each batch in turn, of MN_PASS_PREDICT. MN_FAILED: an output is not finite; the message
  * names the first value on the way there that is not, and its row. The first error, of `take` too, ends the
  * prediction and is returned, then and at each later call. */
-MN_API mn_status mn_evaluator_predict(struct mn_evaluator *evaluator, size_t real,
-                                      mn_status (*take)(void *to, const void *y, int64_t first,
-                                                        int64_t count),
-                                      void *to);
+MN_API mn_status mn_evaluator_predict(struct mn_evaluator *evaluator, mn_evaluator_take *take, void *to);
 
 /* y [rows, K], in host memory like x [rows, inputs]: the model's outputs, under cross-entropy logits; K as
  * mn_model_outputs. A model that standardises does so here. One call for many rows is faster than many calls.

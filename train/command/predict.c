@@ -75,8 +75,7 @@ static void add_target(struct scores *s, int64_t k, double y, double target) {
   s->error[k] += (y - target) * (y - target);
 }
 
-/* An mn_evaluator_see. */
-static mn_status add_scores(void *scores, const void *y, const void *targets, int64_t count) {
+static mn_status add_scores(void *scores, const void *y, const void *targets, int64_t first, int64_t count) {
   struct scores *s = scores;
   for (int64_t n = 0, at = 0; n < count; n++, at += s->cols) {
     s->rows++;
@@ -298,7 +297,7 @@ static void softmax(const struct output *o, const void *y, int64_t at) {
   }
 }
 
-static mn_status take(void *to, const void *y, int64_t first, int64_t count) {
+static mn_status take(void *to, const void *y, const void *targets, int64_t first, int64_t count) {
   struct output *o = to;
   int32_t *labels = o->room;
   int64_t *rows = o->room;
@@ -332,7 +331,7 @@ static mn_status fill_output(struct output *o, struct mn_session *s) {
   MN_TRY(create_output(o));
   MN_TRY(copy_targets(o, s->options.batch));
   MN_TRY(open_evaluator(&evaluator, s, MN_PASS_PREDICT));
-  mn_status status = mn_evaluator_predict(evaluator, o->real, take, o);
+  mn_status status = mn_evaluator_predict(evaluator, take, o);
   mn_evaluator_close(evaluator);
   return status;
 }
