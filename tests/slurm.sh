@@ -18,7 +18,7 @@ skip() {
 }
 [ "$(id -u)" = 0 ] || skip "only root can start a Slurm"
 type apt-get dpkg-deb >/dev/null 2>&1 || skip "there is no apt-get, which gets Debian's Slurm"
-"$minnow" --version | grep -q '^MPI: Open MPI' || skip "there is no Open MPI (package libopenmpi3)"
+"$minnow" --version | grep "^MPI: Open MPI" >/dev/null || skip "there is no Open MPI (package libopenmpi3)"
 folder=$(mktemp -d /tmp/minnow-slurm.XXXXXX)
 root=$folder/root
 started=()
@@ -123,9 +123,9 @@ slurmctld-wlm -D -c >"$folder/logs/slurmctld" 2>&1 &
 started+=($!)
 slurmd-wlm -D -d "$root/usr/sbin/slurmstepd-wlm" >"$folder/logs/slurmd" 2>&1 &
 started+=($!)
-is_idle() { sinfo --noheader --states=idle --format=%T | grep -q idle; }
+is_idle() { sinfo --noheader --states=idle --format=%T | grep idle >/dev/null; }
 wait_for 20 "idle node" is_idle
-srun --mpi=list 2>&1 | grep -q pmix || fail "this Slurm has no PMIx"
+srun --mpi=list 2>&1 | grep pmix >/dev/null || fail "this Slurm has no PMIx"
 setup=$SECONDS
 if [ $# -gt 0 ]; then
   "$@"

