@@ -244,7 +244,7 @@ static void split_weights_are_written_and_read(void **state) {
   mn_device_close(m.device);
 }
 
-/* Reals as floats, more than one CTA's worth and a part of one. */
+/* Reals as floats, in two parts, more than one CTA's worth and a part of one. */
 static void narrow_rounds_to_floats(void **state) {
   enum { MANY = 20003 };
   for (size_t w = 0; w < COUNT(widths); w++) {
@@ -255,7 +255,8 @@ static void narrow_rounds_to_floats(void **state) {
     const struct mn_operand from = {.rows = 1, .cols = MANY, .real = take_reals(&m, all, MANY)};
     float *out = take_bytes(&m, MANY, sizeof *out), *host = malloc(MANY * sizeof *host);
     assert_non_null(host);
-    MUST(m.device->kernels->narrow(m.device, out, &from, 0, MANY));
+    MUST(m.device->kernels->narrow(m.device, out, &from, 0, 7));
+    MUST(m.device->kernels->narrow(m.device, out + 7, &from, 7, MANY - 7));
     MUST(m.device->kernels->download(m.device, host, out, MANY * sizeof *host));
     for (size_t i = 0; i < MANY; i++) assert_int_equal(to_bits(host[i]), to_bits((float)all[i]));
     free(all), free(host);
