@@ -83,7 +83,7 @@ static mn_status deliver(struct synthetic *d, void *out, size_t real, int which,
   const struct mn_kernels *kernels = d->device->kernels;
   const void *values = d->buffer[which] + from * cols;
   if (real == sizeof(float)) {
-    const struct mn_operand wide = {.rows = count, .cols = cols, .real = d->buffer[which]};
+    const struct mn_operand wide = {.rows = from + count, .cols = cols, .real = d->buffer[which]};
     MN_TRY(kernels->narrow(d->device, d->floats, &wide, from * cols, count * cols));
     values = d->floats;
   }

@@ -157,8 +157,8 @@ static mn_status split(struct mn_device *device, const struct mn_operand *w, int
 }
 
 /* The host's next use of the floats is behind the device's. */
-static mn_status move_piece(struct mn_device *device, struct mn_operand *w, float *floats, int64_t first,
-                            int64_t count, const struct whole *whole) {
+static mn_status move_piece(struct mn_device *device, const struct mn_operand *w, float *floats,
+                            int64_t first, int64_t count, const struct whole *whole) {
   const struct mn_kernels *k = device->kernels;
   const int reads = whole->wide || whole->narrow;
   for (int64_t i = 0; i < count && whole->from; i++) floats[i] = (float)whole->from[first + i];
@@ -174,13 +174,13 @@ static mn_status move_piece(struct mn_device *device, struct mn_operand *w, floa
 
 static mn_status in_pieces(struct mn_device *device, const struct mn_tensor *tensor,
                            const struct whole *whole) {
-  struct mn_operand w = tensor->value; /* of which only the memory is written */
   const int64_t all = mn_tensor_count(tensor), most = all < PIECE ? all : PIECE;
   float *floats;
   mn_status status = MN_OK;
   MN_TRY(device->kernels->allocate_host(device, (void **)&floats, (size_t)most * sizeof *floats));
   for (int64_t first = 0; first < all && status == MN_OK; first += most)
-    status = move_piece(device, &w, floats, first, all - first < most ? all - first : most, whole);
+    status =
+        move_piece(device, &tensor->value, floats, first, all - first < most ? all - first : most, whole);
   device->kernels->release_host(device, floats);
   return status;
 }

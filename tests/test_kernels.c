@@ -192,7 +192,7 @@ static void assert_same_float(float found, float expected) {
     assert_int_equal(to_bits(found), to_bits(expected));
 }
 
-/* Elements of a split weight from `first` on; on CUDA no float stays beside the halves. */
+/* As engine/tensor.c's split, of any range: what is tested is round. That split itself: test_masters. */
 static void write_split(struct mn_device *device, const struct mn_operand *w, int64_t first, float *from,
                         int64_t count) {
   struct mn_operand part = *w;

@@ -208,7 +208,7 @@ strike KILL 0 137 "" "$last"
 strike STOP 1 75 "rank [0-9] on .* has waited for rank 1, which does not answer, .*; --resume goes on from the last checkpoint" 2 --rank-timeout 2
 strike STOP 0 75 "rank [0-9] on .* has waited for rank 0, which does not answer, .*; --resume goes on from the last checkpoint" "$last" --rank-timeout 2
 # On busy cores, too, those that wait answer in time: one line, which names that rank alone.
-trap 'kill "${busy[@]}"; rm -rf "$folder"' EXIT
+trap 'rm -rf "$folder"; kill "${busy[@]}"' EXIT
 crowd=$((3 * cores))
 strike STOP 0 75 "rank [1-9] on .* has waited for rank 0, which does not answer, .*; --resume goes on from the last checkpoint" "$last" --rank-timeout 2
 kill "${busy[@]}"

@@ -265,7 +265,7 @@ static mn_status add_up(struct mn_device *device, void *piece, int64_t rows, con
   const char *pieces = static_cast<const char *>(device->ranks->staging[1]);
   struct mn_operand sum = {rows, p.share};
   sum.real = piece;
-  MN_REQUIRE(p.share == p.widest); /* a block's groups, which alone are summed over, are divided evenly */
+  MN_REQUIRE(p.share == p.widest); /* cols is a multiple of the shards */
   for (int q = 1; q < device->ranks->shards.size; q++)
     MN_TRY(device->kernels->add(device, &sum, q > 1 ? piece : pieces,
                                 pieces + q * rows * p.share * device->real));

@@ -83,7 +83,8 @@ typedef mn_status mn_allgather_function(struct mn_device *device, void *whole, c
 typedef mn_status mn_gather_plane_function(struct mn_device *device, struct mn_operand *whole,
                                            const void *piece);
 
-/* piece[rows, share] becomes this rank's columns of the sum of all shards' whole[rows, cols]. */
+/* piece[rows, share] becomes this rank's columns of the sum of all shards' whole[rows, cols]; cols is a
+ * multiple of the shards. */
 typedef mn_status mn_reduce_scatter_function(struct mn_device *device, void *piece, const void *whole,
                                              int64_t rows, int64_t cols);
 
