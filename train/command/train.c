@@ -1,4 +1,5 @@
-/* The command train: the loop, and what happens between its steps: evaluation, log, checkpoints, signals. */
+/* The command train: what a run needs, the loop, and what happens between its steps: evaluation, log,
+ * checkpoints, signals. */
 #include "train/command/commands.h"
 
 #include <errno.h>
