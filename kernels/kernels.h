@@ -28,15 +28,15 @@ typedef mn_status mn_gemm_function(struct mn_device *device, enum mn_form form, 
 
 /* ---- losses, as torch.nn.MSELoss (mean over elements) and torch.nn.CrossEntropyLoss (over rows) ---- */
 
-/* parts[n] = Σ over k of (y − target)², for the N rows of y[N, K]. The loss is reduce(parts)/(N·K). dy =
- * scale·2·(y − target)/(N·K), or NULL if it is not wanted. */
+/* parts[n] = Σ over k of (y − target)², for the N rows of y[N, K]. The loss is reduce(parts)/(N·K). If dy
+ * is not NULL, dy = scale·2·(y − target)/(N·K). */
 typedef mn_status mn_mse_function(struct mn_device *device, void *parts, void *dy, const void *y,
                                   const void *target, int64_t rows, int64_t cols, double scale);
 
 /* parts[n] = log Σ exp(y[n]) − y[n, label], computed relative to the row's maximum, so that exp does not
  * overflow; correct[n] = 1 if the first largest of y[n] is at the label, else 0. labels int32 [N], each in 0
  * … K−1 (checked when rows are read). Another label makes parts[n] NaN, and the reduce that follows sets the
- * nonfinite flag. dy = scale·(softmax(y) − onehot(label))/N, or NULL if it is not wanted. */
+ * nonfinite flag. If dy is not NULL, dy = scale·(softmax(y) − onehot(label))/N. */
 typedef mn_status mn_cross_entropy_function(struct mn_device *device, void *parts, void *correct, void *dy,
                                             const void *y, const int32_t *labels, int64_t rows, int64_t cols,
                                             double scale);

@@ -21,7 +21,7 @@ enum mn_branch {
   MN_BRANCH_SUMS, /* shards' agreement on the flag, then column sums, at a lower priority than other work */
   MN_BRANCH_REPLICAS, /* exchanges of replicas, at a higher one, */
   MN_BRANCH_SHARDS,   /* and of shards, beside products */
-  MN_BRANCH_SAVES,    /* download_beside's copies (kernels/memory.h), at the lower one */
+  MN_BRANCH_SAVES,    /* download_beside's copies (kernels/memory.h), at the lowest */
   MN_BRANCHES,
 };
 

@@ -154,6 +154,9 @@ static void a_program_trains_saves_and_resumes(void **state) {
   MUST(mn_evaluator_predict(predictor, see, &seen));
   assert_int_equal(seen.rows, resumed.test->rows);
   mn_evaluator_close(predictor);
+  MUST(mn_evaluator_open(&predictor, resumed.model, resumed.test, MN_PASS_EVALUATE, 100, MN_PLACE_AUTO));
+  assert_int_equal(mn_evaluator_predict(predictor, see, &seen), MN_USAGE);
+  mn_evaluator_close(predictor);
   close_run(&resumed);
   close_run(&whole);
   assert_int_equal(unlink(path), 0);

@@ -297,6 +297,20 @@ static void examples_are_read(void **state) {
   assert_int_equal(sections, 10);
 }
 
+/* An option that another needs or excludes is one, and the two that exclude each other both say so. */
+static void rules_name_options(void **state) {
+  int pairs = 0;
+  for (int i = 0; i < mn_option_count; i++) {
+    const struct mn_option_row *row = &mn_option_rows[i];
+    if (row->needs) assert_true(mn_option_find(row->needs) >= 0);
+    if (!row->excludes) continue;
+    assert_true(mn_option_excludes(i) >= 0);
+    assert_int_equal(mn_option_excludes(mn_option_excludes(i)), i);
+    pairs++;
+  }
+  assert_int_equal(pairs, 2 * 4);
+}
+
 static void what_is_wrong_is_named(void **state) {
   for (size_t i = 0; i < sizeof refused / sizeof *refused; i++) {
     struct mn_options options;
@@ -430,6 +444,7 @@ int main(void) {
       cmocka_unit_test(every_option_lands_in_its_field),
       cmocka_unit_test(given_is_what_the_user_named),
       cmocka_unit_test(examples_are_read),
+      cmocka_unit_test(rules_name_options),
       cmocka_unit_test(what_is_wrong_is_named),
       cmocka_unit_test(stacks_have_a_limit),
       cmocka_unit_test(what_config_cannot_hold_is_refused),

@@ -197,10 +197,11 @@ static mn_status walk(struct mn_evaluator *e) {
 mn_status mn_evaluator_watch(struct mn_evaluator *e, mn_evaluator_take *take, void *to) {
   struct mn_device *device = e->model->device;
   const size_t bytes = (size_t)(e->batch * mn_model_outputs(&e->model->config)) * device->real;
+  if (!e->y) MN_TRY(device->kernels->allocate_host(device, &e->y, bytes));
+  if (e->full->reads_y && !e->targets) MN_TRY(device->kernels->allocate_host(device, &e->targets, bytes));
   e->take = take;
   e->to = to;
-  if (!e->y) MN_TRY(device->kernels->allocate_host(device, &e->y, bytes));
-  return e->full->reads_y && !e->targets ? device->kernels->allocate_host(device, &e->targets, bytes) : MN_OK;
+  return MN_OK;
 }
 
 mn_status mn_evaluate(struct mn_evaluator *e, double *loss, double *accuracy) {
@@ -219,6 +220,7 @@ const struct mn_fault *mn_evaluator_fault(const struct mn_evaluator *e, int64_t 
 }
 
 mn_status mn_evaluator_predict(struct mn_evaluator *e, mn_evaluator_take *take, void *to) {
+  if (e->full->reads_y) return mn_fail(MN_USAGE, "an evaluator of a loss predicts nothing: open another");
   MN_TRY(mn_evaluator_watch(e, take, to));
   return walk(e);
 }

@@ -38,9 +38,9 @@ typedef mn_status mn_evaluator_take(void *to, const void *y, const void *targets
 /* From then on mn_evaluate also calls `take` with each batch in turn. MN_NO_MEMORY. */
 mn_status mn_evaluator_watch(struct mn_evaluator *evaluator, mn_evaluator_take *take, void *to);
 
-/* Calls `take` with each batch in turn, of MN_PASS_PREDICT. MN_FAILED: an output is not finite; the message
- * names the first value on the way there that is not, and its row. The first error, of `take` too, ends the
- * prediction and is returned, then and at each later call. */
+/* Calls `take` with each batch in turn. MN_USAGE: the evaluator is not of MN_PASS_PREDICT. MN_FAILED: an
+ * output is not finite; the message names the first value on the way there that is not, and its row. The
+ * first error, of `take` too, ends the prediction and is returned, then and at each later call. */
 MN_API mn_status mn_evaluator_predict(struct mn_evaluator *evaluator, mn_evaluator_take *take, void *to);
 
 /* y [rows, K], in host memory like x [rows, inputs]: the model's outputs, under cross-entropy logits; K as

@@ -1,5 +1,5 @@
 /* The program `minnow`: reads its options, runs one command, and turns what that returns into one line on
- * stderr and an exit code. */
+ * stderr and an exit code. If --data is a CSV or .npy file, it also prints how to convert that. */
 #include <errno.h>
 #include <fcntl.h>
 #include <omp.h>
