@@ -4,6 +4,7 @@
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "engine/thread.h"
 #include "kernels/text.h"
@@ -19,34 +20,15 @@ static int is_cpu(const struct mn_placement *p) {
   return p->device->type == MN_DEVICE_CPU;
 }
 
-static mn_status available(const struct mn_placement *p, enum mn_place place, size_t *bytes) {
-  if (place != MN_PLACE_DEVICE) return mn_available_cpu(p->device, bytes);
-  return p->device->kernels->available(p->device, bytes);
-}
-
-/* The memory that rows may take. A GPU keeps a fifth, and at least the memory that training has allocated so
- * far, for later allocations: evaluation, the copy that a checkpoint is written from. The host keeps half for
- * other processes. */
-static mn_status room(const struct mn_placement *p, enum mn_place place, double *bytes) {
+/* The memory that rows may take in p->place: all that is left if that was asked for. Else a GPU keeps a fifth,
+ * and at least the memory that training has allocated so far, for later allocations: evaluation, the copy that
+ * a checkpoint is written from. The host keeps half for other processes. */
+static mn_status room(const struct mn_placement *p, int asked, double *bytes) {
+  const int on_gpu = p->place == MN_PLACE_DEVICE && !is_cpu(p);
   size_t most;
-  MN_TRY(available(p, place, &most));
-  *bytes = 0.5 * (double)most;
-  if (place == MN_PLACE_DEVICE && !is_cpu(p))
-    *bytes = fmax(fmin(0.8 * (double)most, (double)most - (double)p->device->bytes), 0);
-  return MN_OK;
-}
-
-/* Chooses the first place with enough memory, and notes the reason. */
-static mn_status choose(struct mn_placement *p) {
-  double device, host, bytes = (double)p->bytes;
-  MN_TRY(room(p, MN_PLACE_DEVICE, &device));
-  MN_TRY(room(p, MN_PLACE_HOST, &host));
-  p->place = bytes <= device ? MN_PLACE_DEVICE : bytes <= host && !is_cpu(p) ? MN_PLACE_HOST : MN_PLACE_FILE;
-  if (is_cpu(p))
-    snprintf(p->why, sizeof p->why, "memory has room for %.1f GiB", device / GIB);
-  else
-    snprintf(p->why, sizeof p->why, "the GPU's memory has room for %.1f GiB, the host's for %.1f",
-             device / GIB, host / GIB);
+  MN_TRY(on_gpu ? p->device->kernels->available(p->device, &most) : mn_available_cpu(p->device, &most));
+  const double left = (double)most, later = (double)p->device->bytes;
+  *bytes = asked ? left : on_gpu ? fmax(fmin(0.8 * left, left - later), 0) : 0.5 * left;
   return MN_OK;
 }
 
@@ -131,19 +113,24 @@ static mn_status fill(struct mn_placement *p) {
   return mn_read_rows(p->dataset, &p->form, &all, 1, &to, p->stop);
 }
 
-/* Refuses a place with less available memory than the rows take: on the host, allocating more would end with
- * the kernel killing a process. */
-static mn_status check_room(const struct mn_placement *p) {
-  size_t most;
-  MN_TRY(available(p, p->place, &most));
-  return p->bytes <= most ? MN_OK : mn_fail(MN_NO_MEMORY, "less memory is left than the rows take");
+/* Adds the memory of p->place to the reasons, and refuses rows that take more: on the host, allocating more
+ * would end with the kernel killing a process. */
+static mn_status check_room(struct mn_placement *p, int asked) {
+  const char *where = is_cpu(p) ? "memory" : p->place == MN_PLACE_DEVICE ? "the GPU's memory" : "the host's";
+  const size_t used = strlen(p->why);
+  double most;
+  MN_TRY(room(p, asked, &most));
+  if (!asked)
+    snprintf(p->why + used, sizeof p->why - used, "%s%s has room for %.1f GiB", used ? ", " : "", where,
+             most / GIB);
+  return (double)p->bytes <= most ? MN_OK : mn_fail(MN_NO_MEMORY, "%s", p->why);
 }
 
-/* Reads the rows into the chosen place; if its memory cannot be had after all, takes the next place, unless
- * the caller named the place. */
+/* Reads the rows into p->place or, if it has no room or its memory cannot be had after all, into the next
+ * place, unless the caller named the place. */
 static mn_status settle(struct mn_placement *p, int asked) {
   while (p->place != MN_PLACE_FILE) {
-    mn_status status = check_room(p);
+    mn_status status = check_room(p, asked);
     p->fingerprint = (struct mn_fingerprint){0}; /* an attempt at another place may have added rows */
     if (status == MN_OK) status = mn_placement_allocate(p, p->place, &p->rows, p->dataset->rows);
     if (status == MN_OK) status = fill(p);
@@ -167,14 +154,14 @@ mn_status mn_placement_open(struct mn_placement *p, struct mn_device *device, st
                             const int *stop) {
   *p = (struct mn_placement){
       .device = device, .dataset = dataset, .place = place, .why = "as asked", .stop = stop};
-  if (place == MN_PLACE_HOST && is_cpu(p)) p->place = MN_PLACE_DEVICE;
+  if (place == MN_PLACE_AUTO) p->why[0] = 0;
+  if (place == MN_PLACE_AUTO || (place == MN_PLACE_HOST && is_cpu(p))) p->place = MN_PLACE_DEVICE;
   MN_TRY(mn_rows_form(&p->form, dataset, device));
   if (x_only) p->form.y_row = 0;
   p->form.mean = mean, p->form.scale = scale;
   if (__builtin_mul_overflow((size_t)dataset->rows, p->form.x_row + p->form.y_row, &p->bytes) ||
       p->bytes > INT64_MAX)
     p->bytes = INT64_MAX;
-  if (place == MN_PLACE_AUTO) MN_TRY(choose(p));
   const mn_status status = settle(p, place != MN_PLACE_AUTO);
   p->stop = NULL;
   return status;

@@ -416,10 +416,10 @@ mutant "windows: an error ahead of its window" $w 'mn_outcome_tell(&(*window)->o
 mutant "windows: all into the same memory" $w '&to->rows, &l->stop)' '&l->window[0].rows, &l->stop)'
 mutant "windows: closing waits for all reads" $w '&to->rows, &l->stop)' '&to->rows, NULL)'
 p=data/placement.c
-mutant "places: chosen the other way round" $p 'bytes <= device ?' 'bytes > device ?'
+mutant "places: chosen the other way round" $p '(double)p->bytes <= most ?' '(double)p->bytes > most ?'
 mutant "places: y not counted" $p 'p->form.x_row + p->form.y_row, &p->bytes' 'p->form.x_row, &p->bytes'
-mutant "places: any size chosen" $p '*bytes = 0.5 * (double)most;' '*bytes = 1e300;'
-mutant "places: two kinds of memory on the CPU" $p 'if (place == MN_PLACE_HOST && is_cpu(p)) p->place = MN_PLACE_DEVICE;' ''
+mutant "places: any size chosen" $p ': 0.5 * left;' ': 1e300;'
+mutant "places: two kinds of memory on the CPU" $p ' || (place == MN_PLACE_HOST && is_cpu(p))' ''
 mutant "places: another for one that was asked for" $p 'if (asked && status == MN_NO_MEMORY)' 'if (0)'
 mutant "places: a choice is final" $p 'if (asked && status == MN_NO_MEMORY)' 'if (status == MN_NO_MEMORY)'
 mutant "places: every error taken for no room" $p 'if (status != MN_NO_MEMORY) return status;' ''

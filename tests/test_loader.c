@@ -498,7 +498,8 @@ static void places_by_size(void **state) {
   m.base.classes = 0;
   loader = open_loader(device, &m, MN_PLACE_AUTO, 10, 0, 0);
   assert_int_equal(mn_loader_placement(loader)->place, MN_PLACE_FILE);
-  assert_non_null(strstr(mn_loader_placement(loader)->why, "has room for"));
+  assert_non_null(
+      strstr(mn_loader_placement(loader)->why, cpu ? "memory has room for" : ", the host's has room for"));
   mn_loader_close(loader);
   /* No other place stands in for one that was asked for: 8 PiB are in none. */
   m.base.outputs = 1 << 24;
@@ -532,7 +533,8 @@ static void gives_way_where_memory_is_gone(void **state) {
   MUST(mn_loader_open(&loader, device, &m.base, &config));
   int cpu = device->type == MN_DEVICE_CPU;
   assert_int_equal(mn_loader_placement(loader)->place, cpu ? MN_PLACE_FILE : MN_PLACE_HOST);
-  assert_string_equal(mn_loader_placement(loader)->why, "made up: full");
+  assert_ptr_equal(strstr(mn_loader_placement(loader)->why, "made up: full"),
+                   mn_loader_placement(loader)->why);
   mn_loader_close(loader);
   config.place = MN_PLACE_DEVICE;
   assert_int_equal(mn_loader_open(&loader, device, &m.base, &config), MN_NO_MEMORY);
