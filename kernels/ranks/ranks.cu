@@ -151,49 +151,22 @@ static mn_status agree(struct mn_device *device, int *flag) {
                nccl().AllReduce(flag, flag, 1, INT32, MAX, device->ranks->all.nccl, device->cuda->stream));
 }
 
-/* How the columns of a matrix are shared out, in words. All of it fits the staging memory, so 32 bits do. */
-struct columns {
-  unsigned cols, size;
-  unsigned each, more; /* the first `more` pieces have each + 1 columns, the others each */
-  unsigned widest;
-};
-
-/* Copies columns between `whole`, rows of `cols`, and the pieces of all ranks one after the other. One
- * kernel for all pieces. */
-template <typename Word, bool ToWhole>
-static __global__ void __launch_bounds__(MN_CUDA_THREADS)
-    divide_kernel(Word *whole, Word *pieces, unsigned rows, const columns of) {
-  const unsigned at = blockIdx.x * blockDim.x + threadIdx.x;
-  if (at >= rows * of.cols) return;
-  const unsigned row = at / of.cols, col = at % of.cols, wide = of.more * (of.each + 1);
-  const unsigned q = col < wide ? col / (of.each + 1) : of.more + (col - wide) / of.each;
-  const unsigned first = q * of.each + min(q, of.more);
-  Word *piece = pieces + (q * rows + row) * of.widest + (col - first);
-  if (ToWhole)
-    whole[at] = *piece;
-  else
-    *piece = whole[at];
-}
-
-template <bool ToWhole, typename Word>
-static mn_status divide_words(struct mn_device *device, void *whole, void *pieces, int64_t rows,
-                              int64_t cols) {
-  const unsigned n = (unsigned)cols, p = (unsigned)device->ranks->shards.size;
-  const columns of = {n, p, n / p, n % p, (n + p - 1) / p};
-  return mn_cuda_launch("divide", device, rows * cols, MN_CUDA_THREADS, divide_kernel<Word, ToWhole>,
-                        static_cast<Word *>(whole), static_cast<Word *>(pieces), (unsigned)rows, of);
-}
-
-/* Words of 16 bytes if all pieces are whole ones. */
-template <bool ToWhole>
+/* Copies columns between `whole`, rows of `cols`, and the pieces of all ranks one after the other. */
 static mn_status divide(struct mn_device *device, void *whole, void *pieces, int64_t rows, int64_t cols,
-                        size_t each) {
-  const int64_t words = 16 / (int64_t)each;
-  if (cols % (device->ranks->shards.size * words) == 0 && mn_aligned(16, whole))
-    return divide_words<ToWhole, uint4>(device, whole, pieces, rows, cols / words);
-  if (each == 8) return divide_words<ToWhole, uint2>(device, whole, pieces, rows, cols);
-  if (each == 4) return divide_words<ToWhole, unsigned>(device, whole, pieces, rows, cols);
-  return divide_words<ToWhole, unsigned short>(device, whole, pieces, rows, cols);
+                        size_t each, bool to_whole) {
+  const int size = device->ranks->shards.size;
+  const size_t row = cols * each, width = (cols + size - 1) / size * each;
+  for (int q = 0; q < size; q++) {
+    int64_t first;
+    const size_t share = mn_share(cols, q, size, &first) * each;
+    char *piece = static_cast<char *>(pieces) + q * rows * width;
+    char *columns = static_cast<char *>(whole) + first * each;
+    if (share == 0) continue;
+    MN_CUDA_TRY(cudaMemcpy2DAsync(to_whole ? columns : piece, to_whole ? row : width,
+                                  to_whole ? piece : columns, to_whole ? width : row, share, rows,
+                                  cudaMemcpyDeviceToDevice, device->cuda->stream));
+  }
+  return MN_OK;
 }
 
 /* Agrees on the flag too, in the exchange of the last rows. */
@@ -221,8 +194,8 @@ static mn_status gather(struct mn_device *device, void *whole, const void *piece
       MN_TRY(mn_nccl_allgather(device, &r->shards, r->staging[1], mine, count * width));
       return last ? agree(device, device->nonfinite) : MN_OK;
     }));
-    MN_TRY(divide<true>(device, static_cast<char *>(whole) + at * cols * each, r->staging[1], count, cols,
-                        each));
+    MN_TRY(divide(device, static_cast<char *>(whole) + at * cols * each, r->staging[1], count, cols, each,
+                  true));
   }
   return MN_OK;
 }
@@ -284,7 +257,7 @@ mn_status mn_reduce_scatter_cuda(struct mn_device *device, void *piece, const vo
     const int64_t count = std::min(p.rows, rows - at);
     char *from = static_cast<char *>(const_cast<void *>(whole)) + at * cols * real;
     char *to = static_cast<char *>(piece) + at * p.share * real;
-    MN_TRY(divide<false>(device, from, r->staging[0], count, cols, real));
+    MN_TRY(divide(device, from, r->staging[0], count, cols, real, false));
     MN_TRY(alltoall(device, &r->shards, r->staging[1], r->staging[0], count * p.widest * real));
     MN_TRY(add_up(device, to, count, p));
   }
