@@ -145,6 +145,18 @@ static mn_status read_in_child(struct slab_read *r, size_t bytes, void *out) {
   return status == MN_OK && died ? damaged(r, MN_HDF5_CRASHED) : status;
 }
 
+hid_t mn_hdf5_create(hid_t group, const char *name, hid_t type, int rank, const hsize_t *shape) {
+  hid_t space = H5Screate_simple(rank, shape, NULL), creation = H5Pcreate(H5P_DATASET_CREATE), dataset = -1;
+  if (space >= 0 && creation >= 0 && H5Pset_obj_track_times(creation, 0) >= 0 &&
+      H5Pset_fill_time(creation, H5D_FILL_TIME_NEVER) >= 0)
+    dataset = H5Dcreate2(group, name, type, space, H5P_DEFAULT, creation, H5P_DEFAULT);
+  hid_t errors = dataset < 0 ? H5Eget_current_stack() : -1; /* closing would clear it */
+  if (creation >= 0) H5Pclose(creation);
+  if (space >= 0) H5Sclose(space);
+  if (errors >= 0) H5Eset_current_stack(errors);
+  return dataset;
+}
+
 herr_t mn_hdf5_write(hid_t dataset, hid_t memory, const struct mn_hdf5_slab *slab, const void *values) {
   return transfer(dataset, memory, slab, slab->count, NULL, values);
 }

@@ -209,28 +209,26 @@ mn_status mn_hdf5_member(struct mn_hdf5_file *file, const struct mn_hdf5_object 
 
 /* ---- attributes ---- */
 
-/* The text goes to out[size], cut off if it does not fit. */
-static herr_t read_text(hid_t attribute, hid_t type, struct mn_hdf5_value *value, char *out, size_t size,
-                        int *error) {
+static herr_t read_text(hid_t attribute, hid_t type, struct mn_hdf5_value *value, int *error) {
   char *text = NULL;
   herr_t result;
   value->kind = MN_VALUE_TEXT;
   if (H5Tis_variable_str(type) > 0) {
     result = H5Aread(attribute, type, &text);
     if (result < 0) return result;
-    snprintf(out, size, "%s", text ? text : "");
+    snprintf(value->text, sizeof value->text, "%s", text ? text : "");
     return H5free_memory(text);
   }
   text = calloc(value->element + 1, 1);
   if (!text) *error = ENOMEM;
   result = text ? H5Aread(attribute, type, text) : -1;
-  if (result >= 0) snprintf(out, size, "%s", text);
+  if (result >= 0) snprintf(value->text, sizeof value->text, "%s", text);
   free(text);
   return result;
 }
 
 static herr_t read_value(hid_t attribute, hid_t type, hid_t space, int variable, struct mn_hdf5_value *value,
-                         char *text, size_t size, int *error) {
+                         int *error) {
   const hssize_t count = H5Sget_simple_extent_npoints(space);
   const H5S_class_t shape = H5Sget_simple_extent_type(space);
   const H5T_class_t class = H5Tget_class(type);
@@ -242,7 +240,7 @@ static herr_t read_value(hid_t attribute, hid_t type, hid_t space, int variable,
   value->element = H5Tget_size(type);
   if (value->element == 0) return -1;
   if (class == H5T_STRING && count == 1 && (variable || !varies))
-    return read_text(attribute, type, value, text, size, error);
+    return read_text(attribute, type, value, error);
   if ((class != H5T_INTEGER && class != H5T_FLOAT) || value->count == 0) {
     value->kind = MN_VALUE_OTHER;
     return type_name(value->text, sizeof value->text, type) ? 0 : -1;
@@ -254,10 +252,8 @@ static herr_t read_value(hid_t attribute, hid_t type, hid_t space, int variable,
   return H5Aread(attribute, H5T_NATIVE_INT64, value->integer);
 }
 
-/* Reads an attribute; a text goes to text[size]. */
-static mn_status read_attribute(struct mn_hdf5_file *file, const struct mn_hdf5_object *object,
-                                const char *name, int variable, struct mn_hdf5_value *value, char *text,
-                                size_t size) {
+mn_status mn_hdf5_attribute(struct mn_hdf5_file *file, const struct mn_hdf5_object *object, const char *name,
+                            int variable, struct mn_hdf5_value *value) {
   memset(value, 0, sizeof *value);
   value->kind = MN_VALUE_NONE;
   mn_hdf5_lock();
@@ -267,30 +263,13 @@ static mn_status read_attribute(struct mn_hdf5_file *file, const struct mn_hdf5_
   hid_t space = attribute < 0 ? -1 : H5Aget_space(attribute);
   mn_status status = MN_OK;
   int *error = &file->disk.error;
-  if (there != 0 &&
-      (type < 0 || space < 0 || read_value(attribute, type, space, variable, value, text, size, error) < 0))
+  if (there != 0 && (type < 0 || space < 0 || read_value(attribute, type, space, variable, value, error) < 0))
     status = mn_hdf5_damaged(file, object->name, NULL);
   if (space >= 0) H5Sclose(space);
   if (type >= 0) H5Tclose(type);
   if (attribute >= 0) H5Aclose(attribute);
   mn_hdf5_unlock();
   return status;
-}
-
-mn_status mn_hdf5_attribute(struct mn_hdf5_file *file, const struct mn_hdf5_object *object, const char *name,
-                            int variable, struct mn_hdf5_value *value) {
-  return read_attribute(file, object, name, variable, value, value->text, sizeof value->text);
-}
-
-mn_status mn_hdf5_text(struct mn_hdf5_file *file, const struct mn_hdf5_object *object, const char *name,
-                       char *text, size_t size, size_t *length) {
-  struct mn_hdf5_value value;
-  text[0] = 0;
-  MN_TRY(read_attribute(file, object, name, 0, &value, text, size));
-  *length = strlen(text);
-  if (value.kind == MN_VALUE_NONE || (value.kind == MN_VALUE_TEXT && value.element < size)) return MN_OK;
-  return mn_fail(MN_BAD_DATA, "%s: attribute %s of %s is no text of fixed length below %zu bytes: %s",
-                 file->path, name, object->name, size, file->remedy);
 }
 
 int mn_hdf5_number(const struct mn_hdf5_value *value, double *number) {

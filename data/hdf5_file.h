@@ -16,7 +16,11 @@
 #include "data/hdf5.h"
 #include "kernels/status.h"
 
-enum { MN_HDF5_RANK = H5S_MAX_RANK, MN_HDF5_VALUES = 64, MN_HDF5_TEXT = 1024 };
+enum {
+  MN_HDF5_RANK = H5S_MAX_RANK,
+  MN_HDF5_VALUES = 64,
+  MN_HDF5_TEXT = 1 << 16 /* an object's header holds less */
+};
 
 /* The kind of object behind a name. A soft or external link is not followed. */
 enum mn_hdf5_kind { MN_HDF5_NOTHING, MN_HDF5_GROUP, MN_HDF5_DATASET, MN_HDF5_LINK, MN_HDF5_OTHER };
@@ -133,6 +137,10 @@ mn_status mn_hdf5_read(struct mn_hdf5_file *file, const struct mn_hdf5_object *d
 mn_status mn_hdf5_chunks_open(struct mn_hdf5_file *file, struct mn_hdf5_object *dataset, hid_t creation);
 void mn_hdf5_chunks_close(struct mn_hdf5_chunks *chunks); /* NULL is fine */
 
+/* Creates a contiguous dataset, without times and fill values: equal contents are equal files. Negative if
+ * HDF5 failed; else to be closed. Call while locked. */
+hid_t mn_hdf5_create(hid_t group, const char *name, hid_t type, int rank, const hsize_t *shape);
+
 /* Writes one slab of `values` of the type `memory`; negative if HDF5 failed. Call while locked. */
 herr_t mn_hdf5_write(hid_t dataset, hid_t memory, const struct mn_hdf5_slab *slab, const void *values);
 
@@ -164,11 +172,6 @@ struct mn_hdf5_value {
 /* Reads an attribute. A string of variable length is MN_VALUE_OTHER unless `variable`. */
 mn_status mn_hdf5_attribute(struct mn_hdf5_file *file, const struct mn_hdf5_object *object, const char *name,
                             int variable, struct mn_hdf5_value *value);
-
-/* Reads a text of fixed length into text[size], with a zero behind its *length bytes; *length is 0 without
- * such an attribute. MN_BAD_DATA: the attribute is not such a text, or does not fit. */
-mn_status mn_hdf5_text(struct mn_hdf5_file *file, const struct mn_hdf5_object *object, const char *name,
-                       char *text, size_t size, size_t *length);
 
 /* Sets *number if the value is a single number; else returns 0. */
 int mn_hdf5_number(const struct mn_hdf5_value *value, double *number);

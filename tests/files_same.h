@@ -31,7 +31,7 @@ static inline void assert_same_but(const char *but, const char *a, const char *b
     assert_true(x->rows == y->rows && x->cols == y->cols && x->real == y->real && x->factor == y->factor &&
                 x->gradient_factor == y->gradient_factor);
     for (int k = 0; k < MN_CHECKPOINT_ARRAYS; k++) {
-      const void *v = *mn_checkpoint_array(x, k), *w = *mn_checkpoint_array(y, k);
+      const void *v = x->arrays[k], *w = y->arrays[k];
       assert_true(!v == !w);
       if (v && memcmp(v, w, bytes) != 0) fail_msg("%s is not %s: %s", a, b, x->name);
     }

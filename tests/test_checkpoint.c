@@ -54,7 +54,7 @@ static void assert_same(const struct mn_checkpoint *a, const struct mn_checkpoin
     assert_int_equal(memcmp(x->value, y->value, bytes), 0);
     assert_true(x->factor == y->factor && x->gradient_factor == y->gradient_factor);
     for (int k = 1; k < MN_CHECKPOINT_ARRAYS; k++) {
-      const void *of_x = *mn_checkpoint_array(x, k), *of_y = *mn_checkpoint_array(y, k);
+      const void *of_x = x->arrays[k], *of_y = y->arrays[k];
       assert_int_equal(of_x != NULL, of_y != NULL);
       if (of_x) assert_int_equal(memcmp(of_x, of_y, bytes), 0);
     }

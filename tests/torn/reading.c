@@ -107,10 +107,10 @@ static int same_tensor(const struct mn_checkpoint_tensor *a, const struct mn_che
   struct mn_checkpoint_tensor bare[2] = {*a, *b};
   size_t bytes = (size_t)(a->rows * a->cols) * a->real;
   for (int i = 0; i < 2; i++)
-    for (int k = 0; k < MN_CHECKPOINT_ARRAYS; k++) *mn_checkpoint_array(&bare[i], k) = NULL;
+    for (int k = 0; k < MN_CHECKPOINT_ARRAYS; k++) bare[i].arrays[k] = NULL;
   if (memcmp(&bare[0], &bare[1], sizeof *bare) != 0) return 0;
   for (int k = 0; k < MN_CHECKPOINT_ARRAYS; k++) {
-    const void *left = *mn_checkpoint_array(a, k), *right = *mn_checkpoint_array(b, k);
+    const void *left = a->arrays[k], *right = b->arrays[k];
     if (!left != !right || (left && memcmp(left, right, bytes) != 0)) return 0;
   }
   return 1;

@@ -11,16 +11,22 @@
 #include "train/optimizer.h"
 #include "train/trainer.h"
 
+enum { MN_CHECKPOINT_VALUE, MN_CHECKPOINT_MOMENTUM, MN_CHECKPOINT_ARRAYS = 4 };
+
 /* One parameter, on the host. */
 struct mn_checkpoint_tensor {
   char name[64];      /* PyTorch's: "blocks.0.fc.weight", "head.bias" … */
   int rank;           /* 2: [rows, cols], 1: [cols] */
   int64_t rows, cols; /* rows 1 for a vector */
   size_t real;        /* 4 or 8 bytes an element */
-  void *value;        /* owned by the checkpoint */
-  /* The optimizer's state, of the same size and owned too. NULL in all tensors if the rule has no state. */
-  void *momentum;             /* SGD */
-  void *exp_avg, *exp_avg_sq; /* AdamW: m and v of struct mn_rule */
+  union { /* Owned by the checkpoint, rows·cols elements each. State that the rule lacks is NULL. */
+    struct {
+      void *value;
+      void *momentum;             /* SGD */
+      void *exp_avg, *exp_avg_sq; /* AdamW: m and v of struct mn_rule */
+    };
+    void *arrays[MN_CHECKPOINT_ARRAYS]; /* the same, in this order */
+  };
   /* Powers of two, or 0 if missing: the factor of a weight's scaled planes (struct mn_scale), and the factor
    * under which the next step writes dz, the gradient of the weight's product. */
   double factor, gradient_factor;

@@ -113,12 +113,6 @@ int64_t mn_checkpoint_length(const struct mn_checkpoint_field *field, const void
 const char *const mn_checkpoint_groups[MN_CHECKPOINT_ARRAYS] = {
     "/model", "/optimizer/momentum", "/optimizer/exp_avg", "/optimizer/exp_avg_sq"};
 
-void **mn_checkpoint_array(const struct mn_checkpoint_tensor *tensor, int which) {
-  struct mn_checkpoint_tensor *t = (struct mn_checkpoint_tensor *)tensor;
-  void **const arrays[MN_CHECKPOINT_ARRAYS] = {&t->value, &t->momentum, &t->exp_avg, &t->exp_avg_sq};
-  return arrays[which];
-}
-
 mn_status mn_checkpoint_lay_out(struct mn_checkpoint *c) {
   struct mn_parameter p;
   c->tensors = calloc(MN_MODEL_PARAMETERS, sizeof *c->tensors);
@@ -160,7 +154,7 @@ const char *mn_text_find(const struct mn_text *texts, int count, const char *nam
 void mn_checkpoint_free(struct mn_checkpoint *checkpoint) {
   if (!checkpoint) return;
   for (int i = 0; checkpoint->tensors && i < checkpoint->tensor_count; i++)
-    for (int k = 0; k < MN_CHECKPOINT_ARRAYS; k++) free(*mn_checkpoint_array(&checkpoint->tensors[i], k));
+    for (int k = 0; k < MN_CHECKPOINT_ARRAYS; k++) free(checkpoint->tensors[i].arrays[k]);
   for (int k = 0; k < MN_CHECKPOINT_INPUT; k++) free(checkpoint->input[k].value);
   free(checkpoint->tensors);
   free(checkpoint);

@@ -34,11 +34,8 @@ extern const struct mn_checkpoint_field mn_checkpoint_progress_fields[];
 /* The factors of a tensor of /model. */
 extern const struct mn_checkpoint_field mn_checkpoint_tensor_fields[];
 
-/* The arrays of a tensor, and the group that has the dataset of each. The first is the value; the others are
- * below /optimizer and may be missing. */
-enum { MN_CHECKPOINT_VALUE, MN_CHECKPOINT_MOMENTUM, MN_CHECKPOINT_ARRAYS = 4 };
+/* The group that has the dataset of each of a tensor's arrays. Those below /optimizer may be missing. */
 extern const char *const mn_checkpoint_groups[MN_CHECKPOINT_ARRAYS];
-void **mn_checkpoint_array(const struct mn_checkpoint_tensor *tensor, int which);
 
 #define MN_CHECKPOINT_INPUTS "/input" /* the group of `input`: mean, scale */
 
@@ -93,10 +90,7 @@ void *mn_describe_kept(const struct mn_optimizer *optimizer, const struct mn_ten
  * digits, two blanks and a path. A line covers the elements, little-endian, row by row. Lines of attributes
  * ("config/", "/") and of the list itself ("checksums"), which minnow 0.3 wrote, are ignored. */
 #define MN_SUMS_ATTRIBUTE "checksums"
-enum {
-  MN_SUMS_TEXT = 65000, /* HDF5 holds less than 64 KiB in an object's header; the largest model takes 52 KB */
-  MN_SUMS_PATH = 128,
-};
+enum { MN_SUMS_PATH = 128 };
 
 /* The lines, while a file is written or read. */
 struct mn_sums {
@@ -104,7 +98,7 @@ struct mn_sums {
   int partial; /* of a file that is being read: values without a line are accepted */
   size_t length;
   int lines, met;          /* of datasets; met: those that values were compared with and agreed */
-  char text[MN_SUMS_TEXT]; /* ends with a zero */
+  char text[MN_HDF5_TEXT]; /* ends with a zero; the largest model takes 52 KB */
 };
 
 /* While a file is written, adds a line for `bytes` of a dataset's values, whose group and name make the path
@@ -114,7 +108,8 @@ struct mn_sums {
 mn_status mn_sums_values(struct mn_sums *sums, struct mn_hdf5_file *file, const char *group, const char *name,
                          const void *values, size_t bytes);
 
-/* Reads the lines of a file; lines is 0 if the attribute is missing. MN_BAD_DATA: it names no dataset. */
+/* Reads the lines of a file; lines is 0 if the attribute is missing. MN_BAD_DATA: it is no text of fixed
+ * length, or names no dataset. */
 mn_status mn_sums_read(struct mn_sums *sums, struct mn_hdf5_file *file);
 
 /* Refuses a file with lines that no content was compared with: the content is missing. */

@@ -274,7 +274,7 @@ static mn_status check_sum(struct reader *reader, const struct mn_hdf5_object *d
 /* Reads one of a tensor's arrays into new memory; with its value, its factors. */
 static mn_status read_array(struct reader *reader, const struct tensors *t,
                             struct mn_checkpoint_tensor *tensor) {
-  void **values = mn_checkpoint_array(tensor, t->which);
+  void **values = &tensor->arrays[t->which];
   struct mn_hdf5_object dataset;
   MN_TRY(find(reader, &t->group, tensor->name, MN_HDF5_DATASET, 0, &dataset));
   MN_TRY(mn_hdf5_check(&reader->file, &dataset));

@@ -40,7 +40,7 @@ static mn_status restore_kept(struct mn_device *device, struct mn_tensor *t,
                               const struct mn_checkpoint_tensor *saved) {
   for (int k = MN_CHECKPOINT_VALUE + 1; k < MN_CHECKPOINT_ARRAYS; k++) {
     void *kept = mn_describe_kept(optimizer, t, k);
-    const void *from = *mn_checkpoint_array(saved, k);
+    const void *from = saved->arrays[k];
     if (!kept != !from && (kept || k != MN_CHECKPOINT_MOMENTUM))
       return mn_fail(MN_BAD_DATA, "the checkpoint has %s %s for %s; resume with its own optimizer",
                      from ? "an" : "no", basename(mn_checkpoint_groups[k]), t->name);

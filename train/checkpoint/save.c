@@ -243,7 +243,7 @@ mn_status mn_saver_open(struct mn_saver **out, const char *path, int keep, const
     add_array(saver, t, NULL, &saved->value, 0);
     for (int k = MN_CHECKPOINT_VALUE + 1; optimizer && k < MN_CHECKPOINT_ARRAYS; k++) {
       const void *kept = mn_describe_kept(optimizer, t, k);
-      if (kept) add_array(saver, t, kept, mn_checkpoint_array(saved, k), 0);
+      if (kept) add_array(saver, t, kept, &saved->arrays[k], 0);
     }
     if (t->scales) add_array(saver, t, t->scales, &saver->scales[i], 2 * sizeof *t->scales);
   }

@@ -50,13 +50,15 @@ mn_status mn_sums_values(struct mn_sums *sums, struct mn_hdf5_file *file, const 
 }
 
 mn_status mn_sums_read(struct mn_sums *sums, struct mn_hdf5_file *file) {
+  struct mn_hdf5_value list;
   sums->lines = sums->met = 0;
-  MN_TRY(mn_hdf5_text(file, &file->root, MN_SUMS_ATTRIBUTE, sums->text, sizeof sums->text, &sums->length));
+  MN_TRY(mn_hdf5_attribute(file, &file->root, MN_SUMS_ATTRIBUTE, 0, &list));
+  snprintf(sums->text, sizeof sums->text, "%s", list.kind == MN_VALUE_TEXT ? list.text : "");
   for (const char *line = sums->text, *end; (end = strchr(line, '\n')); line = end + 1) {
     const char *slash = memrchr(line, '/', (size_t)(end - line));
     sums->lines += slash && slash + 1 < end;
   }
-  if (sums->length == 0 || sums->lines > 0) return MN_OK;
+  if (list.kind == MN_VALUE_NONE || sums->lines > 0) return MN_OK;
   return mn_fail(MN_BAD_DATA, "%s is damaged at its list of checksums: %s", file->path, file->remedy);
 }
 

@@ -77,32 +77,17 @@ static int set_creation(hid_t creation) {
          H5Pset_attr_phase_change(creation, MN_CHECKPOINT_TENSORS, 0) >= 0;
 }
 
-/* Creates the dataset of one of a tensor's arrays; *dataset is to be closed. write_failed comes before
- * the closing calls, because every call to HDF5 clears the error of the one before. */
-static mn_status create_dataset(struct writer *writer, hid_t *dataset, hid_t group,
-                                const struct mn_checkpoint_tensor *tensor) {
-  const hsize_t shape[2] = {(hsize_t)tensor->rows, (hsize_t)tensor->cols};
-  hid_t space = H5Screate_simple(tensor->rank, shape + 2 - tensor->rank, NULL);
-  hid_t creation = H5Pcreate(H5P_DATASET_CREATE);
-  *dataset = -1;
-  if (space >= 0 && creation >= 0 && H5Pset_obj_track_times(creation, 0) >= 0 &&
-      H5Pset_fill_time(creation, H5D_FILL_TIME_NEVER) >= 0)
-    *dataset = H5Dcreate2(group, tensor->name, tensor->real == 8 ? H5T_IEEE_F64LE : H5T_IEEE_F32LE, space,
-                          H5P_DEFAULT, creation, H5P_DEFAULT);
-  mn_status status = *dataset < 0 ? write_failed(writer, tensor->name) : MN_OK;
-  if (creation >= 0) H5Pclose(creation);
-  if (space >= 0) H5Sclose(space);
-  return status;
-}
-
 /* Writes one of a tensor's arrays into the group at `path`; with its value, its factors. */
 static mn_status write_array(struct writer *writer, hid_t group, const char *path,
                              const struct mn_checkpoint_tensor *tensor, int which) {
   const hsize_t shape[2] = {(hsize_t)tensor->rows, (hsize_t)tensor->cols};
-  const char *values = *mn_checkpoint_array(tensor, which);
-  hid_t dataset, memory = tensor->real == 8 ? H5T_NATIVE_DOUBLE : H5T_NATIVE_FLOAT;
+  const char *values = tensor->arrays[which];
+  const int wide = tensor->real == 8;
+  const hid_t stored = wide ? H5T_IEEE_F64LE : H5T_IEEE_F32LE;
+  const hid_t memory = wide ? H5T_NATIVE_DOUBLE : H5T_NATIVE_FLOAT;
+  const hid_t dataset = mn_hdf5_create(group, tensor->name, stored, tensor->rank, shape + 2 - tensor->rank);
   struct mn_hdf5_slab slab;
-  MN_TRY(create_dataset(writer, &dataset, group, tensor));
+  if (dataset < 0) return write_failed(writer, tensor->name);
   if (which == MN_CHECKPOINT_VALUE)
     MN_TRY(write_fields(writer, dataset, mn_checkpoint_tensor_fields, tensor));
   MN_TRY(mn_sums_values(&writer->sums, NULL, path, tensor->name, values,
@@ -156,7 +141,7 @@ static mn_status write_all(struct writer *writer) {
   if (!c->alone) {
     MN_TRY(write_group(writer, "optimizer", NULL, NULL, NULL, 0, 0));
     for (int k = MN_CHECKPOINT_VALUE + 1; k < MN_CHECKPOINT_ARRAYS; k++)
-      if (*mn_checkpoint_array(c->tensors, k))
+      if (c->tensors->arrays[k])
         MN_TRY(write_group(writer, mn_checkpoint_groups[k], NULL, NULL, c->tensors, c->tensor_count, k));
     MN_TRY(write_group(writer, "progress", mn_checkpoint_progress_fields, NULL, NULL, 0, 0));
     MN_TRY(write_group(writer, "config", NULL, c->options, NULL, c->option_count, 0));

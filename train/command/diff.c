@@ -60,7 +60,7 @@ static const struct mn_checkpoint_tensor *find(const struct mn_checkpoint *check
  * array that one checkpoint lacks, or whose shapes or types differ, is shown as what each has. */
 static void compare_array(struct diff *diff, const char *group, const struct mn_checkpoint_tensor *a,
                           const struct mn_checkpoint_tensor *b, int which) {
-  const void *x = a ? *mn_checkpoint_array(a, which) : NULL, *y = b ? *mn_checkpoint_array(b, which) : NULL;
+  const void *x = a ? a->arrays[which] : NULL, *y = b ? b->arrays[which] : NULL;
   const int alike =
       x && y && a->rank == b->rank && a->rows == b->rows && a->cols == b->cols && a->real == b->real;
   char name[128], shapes[2][80] = {"", ""};

@@ -65,8 +65,7 @@ static mn_status info_checkpoint(struct mn_json *json, struct mn_hdf5_file *file
   mn_json_close(json);
   mn_json_integer(json, "parameters", mn_model_size(&checkpoint->model));
   for (int k = MN_CHECKPOINT_VALUE + 1; k < MN_CHECKPOINT_ARRAYS; k++)
-    mn_json_boolean(json, basename(mn_checkpoint_groups[k]),
-                    *mn_checkpoint_array(&checkpoint->tensors[0], k) != NULL);
+    mn_json_boolean(json, basename(mn_checkpoint_groups[k]), checkpoint->tensors[0].arrays[k] != NULL);
   mn_json_array_open(json, "tensors");
   for (int i = 0; i < checkpoint->tensor_count; i++) json_tensor(json, &checkpoint->tensors[i]);
   mn_json_close(json);

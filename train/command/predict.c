@@ -205,25 +205,12 @@ static mn_status cannot_write(const struct output *o) {
                  o->disk.reason ? o->disk.reason : mn_hdf5_reason());
 }
 
-/* Creation properties of a file or dataset, to be closed, that store no times: equal outputs are equal files.
- */
-static hid_t creation_of(hid_t class) {
-  hid_t creation = H5Pcreate(class);
-  if (creation < 0 || H5Pset_obj_track_times(creation, 0) >= 0) return creation;
-  H5Pclose(creation);
-  return -1;
-}
-
 /* Creates one of the datasets: [rows], or with cols above 0 [rows, cols]. */
 static mn_status create(struct output *o, int set, hid_t type, int64_t cols) {
   mn_hdf5_lock();
-  hid_t space = H5Screate_simple(cols ? 2 : 1, (hsize_t[]){(hsize_t)o->rows->rows, (hsize_t)cols}, NULL);
-  hid_t creation = creation_of(H5P_DATASET_CREATE);
-  if (space >= 0 && creation >= 0)
-    o->sets[set] = H5Dcreate2(o->file, set_names[set], type, space, H5P_DEFAULT, creation, H5P_DEFAULT);
-  mn_status status = o->sets[set] < 0 ? cannot_write(o) : MN_OK; /* the closing calls clear the reason */
-  if (creation >= 0) H5Pclose(creation);
-  if (space >= 0) H5Sclose(space);
+  o->sets[set] = mn_hdf5_create(o->file, set_names[set], type, cols ? 2 : 1,
+                                (hsize_t[]){(hsize_t)o->rows->rows, (hsize_t)cols});
+  mn_status status = o->sets[set] < 0 ? cannot_write(o) : MN_OK;
   mn_hdf5_unlock();
   return status;
 }
@@ -231,8 +218,9 @@ static mn_status create(struct output *o, int set, hid_t type, int64_t cols) {
 static mn_status create_output(struct output *o) {
   mn_hdf5_lock();
   o->disk.fd = o->on_disk.fd;
-  hid_t creation = creation_of(H5P_FILE_CREATE);
-  if (creation >= 0) o->file = mn_hdf5_disk_open(&o->disk, o->on_disk.path, creation);
+  hid_t creation = H5Pcreate(H5P_FILE_CREATE);
+  if (creation >= 0 && H5Pset_obj_track_times(creation, 0) >= 0)
+    o->file = mn_hdf5_disk_open(&o->disk, o->on_disk.path, creation);
   if (creation >= 0) H5Pclose(creation);
   mn_status status = o->file < 0 ? cannot_write(o) : MN_OK;
   mn_hdf5_unlock();
