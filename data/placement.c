@@ -20,9 +20,9 @@ static int is_cpu(const struct mn_placement *p) {
   return p->device->type == MN_DEVICE_CPU;
 }
 
-/* The memory that rows may take in p->place: all that is left if that was asked for. Else a GPU keeps a fifth,
- * and at least the memory that training has allocated so far, for later allocations: evaluation, the copy that
- * a checkpoint is written from. The host keeps half for other processes. */
+/* The memory that rows may take in p->place: all that is left, if that place was asked for. Else a GPU keeps
+ * a fifth, and at least the memory that training has allocated so far, for later allocations: evaluation, the
+ * copy that a checkpoint is written from. The host keeps half for other processes. */
 static mn_status room(const struct mn_placement *p, int asked, double *bytes) {
   const int on_gpu = p->place == MN_PLACE_DEVICE && !is_cpu(p);
   size_t most;
