@@ -16,11 +16,7 @@
 #include "data/hdf5.h"
 #include "kernels/status.h"
 
-enum {
-  MN_HDF5_RANK = H5S_MAX_RANK,
-  MN_HDF5_VALUES = 64,
-  MN_HDF5_TEXT = 1 << 16 /* an object's header holds less */
-};
+enum { MN_HDF5_RANK = H5S_MAX_RANK, MN_HDF5_VALUES = 64, MN_HDF5_TEXT = 1 << 16 };
 
 /* The kind of object behind a name. A soft or external link is not followed. */
 enum mn_hdf5_kind { MN_HDF5_NOTHING, MN_HDF5_GROUP, MN_HDF5_DATASET, MN_HDF5_LINK, MN_HDF5_OTHER };

@@ -27,8 +27,8 @@ static mn_status room(const struct mn_placement *p, int asked, double *bytes) {
   const int on_gpu = p->place == MN_PLACE_DEVICE && !is_cpu(p);
   size_t most;
   MN_TRY(on_gpu ? p->device->kernels->available(p->device, &most) : mn_available_cpu(p->device, &most));
-  const double left = (double)most, later = (double)p->device->bytes;
-  *bytes = asked ? left : on_gpu ? fmax(fmin(0.8 * left, left - later), 0) : 0.5 * left;
+  const double left = (double)most, allocated = (double)p->device->bytes;
+  *bytes = asked ? left : on_gpu ? fmax(fmin(0.8 * left, left - allocated), 0) : 0.5 * left;
   return MN_OK;
 }
 
@@ -116,12 +116,12 @@ static mn_status fill(struct mn_placement *p) {
 /* Adds the memory of p->place to the reasons, and refuses rows that take more: on the host, allocating more
  * would end with the kernel killing a process. */
 static mn_status check_room(struct mn_placement *p, int asked) {
-  const char *where = is_cpu(p) ? "memory" : p->place == MN_PLACE_DEVICE ? "the GPU's memory" : "the host's";
+  const char *whose = is_cpu(p) ? "" : p->place == MN_PLACE_DEVICE ? "the GPU's " : "the host's ";
   const size_t used = strlen(p->why);
   double most;
   MN_TRY(room(p, asked, &most));
   if (!asked)
-    snprintf(p->why + used, sizeof p->why - used, "%s%s has room for %.1f GiB", used ? ", " : "", where,
+    snprintf(p->why + used, sizeof p->why - used, "%s%smemory has room for %.1f GiB", used ? ", " : "", whose,
              most / GIB);
   return (double)p->bytes <= most ? MN_OK : mn_fail(MN_NO_MEMORY, "%s", p->why);
 }

@@ -67,7 +67,7 @@ struct mn_placement {
   size_t bytes;                      /* of all rows in that form; INT64_MAX at most */
   struct mn_rows rows;               /* all rows; NULL in MN_PLACE_FILE */
   struct mn_fingerprint fingerprint; /* of the rows read at opening; x_only: without targets */
-  char why[200];                     /* why this place, for messages */
+  char why[240];                     /* why this place, for messages */
   const int *stop;                   /* borrowed while opening */
 };
 

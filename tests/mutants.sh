@@ -559,6 +559,8 @@ mutant "saves: one that failed is forgotten" $c 'if (r->saves.failure.status == 
 mutant "disk: a full one is not refused" $c 'if (!(disk.checkpoint > disk.available))' 'if (1)'
 u=train/checkpoint/sums.c
 mutant "sums: any digits are right" $u 'if (line && memcmp(line, digits, DIGITS) == 0)' 'if (line)'
+mutant "sums: a list that is cut" $u ' && list.element < sizeof list.text' ''
+mutant "sums: an empty list is none" $u 'if (list.kind == MN_VALUE_NONE ||' 'if (!sums->text[0] ||'
 mutant "sums: what is gone is not missed" $u 'if (sums->met == sums->lines) return MN_OK;' 'return MN_OK;'
 mutant "newest: damaged when found so once" train/checkpoint/path.c 'if (status == MN_BAD_DATA && *damaged)' 'if (0)'
 mutant "newest: not seen is not there" train/checkpoint/path.c 'MN_TRY(mn_atomic_file_exists(name, &there));

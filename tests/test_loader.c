@@ -498,8 +498,8 @@ static void places_by_size(void **state) {
   m.base.classes = 0;
   loader = open_loader(device, &m, MN_PLACE_AUTO, 10, 0, 0);
   assert_int_equal(mn_loader_placement(loader)->place, MN_PLACE_FILE);
-  assert_non_null(
-      strstr(mn_loader_placement(loader)->why, cpu ? "memory has room for" : ", the host's has room for"));
+  assert_non_null(strstr(mn_loader_placement(loader)->why,
+                         cpu ? "memory has room for" : ", the host's memory has room for"));
   mn_loader_close(loader);
   /* No other place stands in for one that was asked for: 8 PiB are in none. */
   m.base.outputs = 1 << 24;

@@ -38,7 +38,7 @@ static char *read_list(void) {
 
 static void write_list(const char *list) {
   hid_t file = open_locked(), type = H5Tcopy(H5T_C_S1);
-  H5Tset_size(type, strlen(list));
+  H5Tset_size(type, *list ? strlen(list) : 1);
   H5Tset_strpad(type, H5T_STR_NULLPAD);
   replace_attribute(file, "/", MN_SUMS_ATTRIBUTE, type, 0, list);
   H5Tclose(type);
@@ -114,9 +114,10 @@ static void a_changed_attribute_is_read(void **state) {
   mn_checkpoint_free(loaded);
 }
 
-/* A line changed, one too few, one of what is not there, and no line at all. */
+/* A line changed, one too few, one of what is not there; no line at all, no text, and a longer one than any
+ * that is written. */
 static void a_changed_list_is_refused(void **state) {
-  char longer[8000];
+  static char longer[80000];
   assert_int_equal(save_step(path, 5, 1), MN_OK);
   char *list = read_list(), *line = strstr(list, "  model/head.bias\n") - 32;
   line[3] ^= 1;
@@ -129,7 +130,14 @@ static void a_changed_list_is_refused(void **state) {
   snprintf(longer, sizeof longer, "%s%.32s  model/tail.bias\n", list, list);
   write_list(longer);
   assert_refused("1 of the");
-  write_list("none");
+  for (int i = 0; i < 3; i++) {
+    memset(strcpy(longer, list) + strlen(list), '\n', 70000);
+    write_list(i == 0 ? "none" : i == 1 ? "" : longer);
+    assert_refused("list of checksums");
+  }
+  hid_t file = open_locked();
+  replace_attribute(file, "/", MN_SUMS_ATTRIBUTE, H5T_STD_I64LE, 0, &(int64_t){1});
+  close_locked(file);
   assert_refused("list of checksums");
   free(list);
 }

@@ -33,7 +33,8 @@ static void copy_rows(char *to, size_t to_row, const char *from, size_t from_row
   for (int64_t i = 0; i < rows; i++) memcpy(to + (size_t)i * to_row, from + (size_t)i * from_row, cols);
 }
 
-/* Copies columns between `whole`, rows of `cols`, and the pieces of all ranks one after the other. */
+/* Copies the columns of `whole`, [rows, cols], to the pieces of all ranks, which stand one after the other
+ * with rows as wide as the widest share; or copies them back. */
 static void divide(int size, const struct mn_ranks_plan *p, char *whole, char *pieces, int64_t rows,
                    int64_t cols, size_t unit, int to_whole) {
   const size_t row = (size_t)cols * unit, width = (size_t)p->widest * unit;

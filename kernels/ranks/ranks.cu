@@ -151,7 +151,8 @@ static mn_status agree(struct mn_device *device, int *flag) {
                nccl().AllReduce(flag, flag, 1, INT32, MAX, device->ranks->all.nccl, device->cuda->stream));
 }
 
-/* Copies columns between `whole`, rows of `cols`, and the pieces of all ranks one after the other. */
+/* Copies the columns of `whole`, [rows, cols], to the pieces of all ranks, which stand one after the other
+ * with rows as wide as the widest share; or copies them back. */
 static mn_status divide(struct mn_device *device, void *whole, void *pieces, int64_t rows, int64_t cols,
                         size_t each, bool to_whole) {
   const int size = device->ranks->shards.size;

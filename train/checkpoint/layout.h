@@ -109,7 +109,7 @@ mn_status mn_sums_values(struct mn_sums *sums, struct mn_hdf5_file *file, const 
                          const void *values, size_t bytes);
 
 /* Reads the lines of a file; lines is 0 if the attribute is missing. MN_BAD_DATA: it is no text of fixed
- * length, or names no dataset. */
+ * length below MN_HDF5_TEXT, or names no dataset. */
 mn_status mn_sums_read(struct mn_sums *sums, struct mn_hdf5_file *file);
 
 /* Refuses a file with lines that no content was compared with: the content is missing. */

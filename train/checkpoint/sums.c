@@ -7,6 +7,8 @@
 
 _Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "values are hashed as they stand in memory");
 
+#define ON_PURPOSE ": %s (where it was changed on purpose, remove the root's attribute " MN_SUMS_ATTRIBUTE ")"
+
 enum { DIGITS = 32, BEFORE_PATH = DIGITS + 2 };
 
 static void add(struct mn_sums *sums, const char *path, const char *digits) {
@@ -42,24 +44,22 @@ mn_status mn_sums_values(struct mn_sums *sums, struct mn_hdf5_file *file, const 
     sums->met++;
     return MN_OK;
   }
-  return mn_fail(MN_BAD_DATA,
-                 "%s is damaged at %s: %s: %s (where it was changed on purpose, remove the "
-                 "root's attribute " MN_SUMS_ATTRIBUTE ")",
-                 file->path, path, line ? "it is not what was saved, by its checksum" : "it has no checksum",
-                 file->remedy);
+  return mn_fail(MN_BAD_DATA, "%s is damaged at %s: %s" ON_PURPOSE, file->path, path,
+                 line ? "it is not what was saved, by its checksum" : "it has no checksum", file->remedy);
 }
 
 mn_status mn_sums_read(struct mn_sums *sums, struct mn_hdf5_file *file) {
   struct mn_hdf5_value list;
   sums->lines = sums->met = 0;
   MN_TRY(mn_hdf5_attribute(file, &file->root, MN_SUMS_ATTRIBUTE, 0, &list));
-  snprintf(sums->text, sizeof sums->text, "%s", list.kind == MN_VALUE_TEXT ? list.text : "");
+  const int whole = list.kind == MN_VALUE_TEXT && list.element < sizeof list.text;
+  snprintf(sums->text, sizeof sums->text, "%s", whole ? list.text : "");
   for (const char *line = sums->text, *end; (end = strchr(line, '\n')); line = end + 1) {
     const char *slash = memrchr(line, '/', (size_t)(end - line));
     sums->lines += slash && slash + 1 < end;
   }
   if (list.kind == MN_VALUE_NONE || sums->lines > 0) return MN_OK;
-  return mn_fail(MN_BAD_DATA, "%s is damaged at its list of checksums: %s", file->path, file->remedy);
+  return mn_fail(MN_BAD_DATA, "%s is damaged at its list of checksums" ON_PURPOSE, file->path, file->remedy);
 }
 
 mn_status mn_sums_check_met(const struct mn_sums *sums, struct mn_hdf5_file *file) {
