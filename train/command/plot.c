@@ -1,6 +1,4 @@
-/* From logs to a picture: reads the points that the curves need, and gives them to the script plot.gp as
- * data.
- */
+/* From logs to a picture: writes the points that the curves need before the script plot.gp, as its data. */
 #include "train/command/commands.h"
 
 #include <errno.h>
@@ -25,68 +23,57 @@ SCRIPT(plot_script, "train/command/plot.gp");
 /* A point of training: step, loss, rate; or of an evaluation on the test set: step, loss, accuracy in
  * percent. NaN for a value that is missing or was not finite. */
 enum { STEP, LOSS, RATE, ACCURACY = RATE, VALUES };
-struct point {
-  double values[VALUES];
-};
-
-struct series {
-  struct point *points;
-  int64_t count, room;
-};
 
 enum { TRAIN, TEST };
 struct run {
   const char *path;
   double epoch, pace; /* the last epoch, and steps an epoch; 0 if unknown */
-  struct series series[2];
+  int64_t points[2];
+  double end[2], accuracy; /* the last finite losses, −1 without one; the last accuracy, NaN without one */
 };
 
 /* Reading logs. */
 
-static mn_status add_point(struct series *series, const struct point *point) {
-  /* A log that was resumed from an earlier step may hold the steps in between twice: the later line counts.
-   */
-  while (series->count > 0 && series->points[series->count - 1].values[STEP] >= point->values[STEP])
-    series->count--;
-  if (series->count == series->room) {
-    int64_t room = series->room ? 2 * series->room : 256;
-    struct point *more = realloc(series->points, (size_t)room * sizeof *more);
-    if (!more) return mn_fail(MN_NO_MEMORY, "no memory for the points of a log");
-    series->points = more;
-    series->room = room;
-  }
-  series->points[series->count++] = *point;
-  return MN_OK;
+static void put_number(FILE *script, double value) {
+  if (isfinite(value))
+    fprintf(script, " %.9g", value);
+  else
+    fputs(" NaN", script);
 }
 
-static mn_status add_line(struct run *run, int64_t number, const json_t *line) {
+static mn_status add_line(FILE *script[2], struct run *run, int64_t number, const json_t *line) {
   static const char *const fields[][VALUES] = {{"step", "loss", "rate"},
                                                {"step", "test_loss", "test_accuracy"}};
   const char *event = json_string_value(json_object_get(line, "event"));
   int test = event && strcmp(event, "eval") == 0 ? TEST : TRAIN;
   if (!event || (!test && strcmp(event, "step") != 0)) return MN_OK;
-  struct point point;
+  double values[VALUES];
   for (int i = 0; i < VALUES; i++) {
     const json_t *value = json_object_get(line, fields[test][i]);
-    point.values[i] = json_is_number(value) ? json_number_value(value) : NAN;
+    values[i] = json_is_number(value) ? json_number_value(value) : NAN;
     int lacks = i == STEP ? !json_is_number(value) : !json_is_number(value) && !json_is_null(value);
     if (lacks && !(test && i == ACCURACY))
       return mn_fail(MN_BAD_DATA,
                      "%s, line %ld: an event '%s' without the number '%s'; is it a log of minnow train?",
                      run->path, (long)number, event, fields[test][i]);
     /* gnuplot's words for these name neither file nor value. */
-    const double v = point.values[i], most = i == STEP ? 0x1p53 : test && i == ACCURACY ? 1 : INFINITY;
+    const double v = values[i], most = i == STEP ? 0x1p53 : test && i == ACCURACY ? 1 : INFINITY;
     if (v < 0 || v > most || (i == STEP && v != floor(v)))
       return mn_fail(MN_BAD_DATA, "%s, line %ld: '%s' is %.9g, as no log of minnow train has it", run->path,
                      (long)number, fields[test][i], v);
   }
-  if (test) point.values[ACCURACY] *= 100;
+  if (test) values[ACCURACY] *= 100;
+  for (int i = 0; i < VALUES; i++) put_number(script[test], values[i]);
+  putc('\n', script[test]);
+  run->points[test]++;
+  if (isfinite(values[LOSS])) run->end[test] = values[LOSS];
+  if (test) run->accuracy = values[ACCURACY];
   const double epoch = json_number_value(json_object_get(line, "epoch"));
-  if (epoch > run->epoch) run->epoch = epoch, run->pace = point.values[STEP] / epoch;
-  return add_point(&run->series[test], &point);
+  if (epoch > run->epoch) run->epoch = epoch, run->pace = values[STEP] / epoch;
+  return MN_OK;
 }
 
-static mn_status read_lines(struct run *run, FILE *file) {
+static mn_status read_lines(FILE *script[2], struct run *run, FILE *file) {
   char *text = NULL;
   size_t room = 0;
   ssize_t length;
@@ -96,7 +83,7 @@ static mn_status read_lines(struct run *run, FILE *file) {
        status == MN_OK && (length = getline(&text, &room, file)) > 0 && text[length - 1] == '\n'; number++) {
     json_t *line = json_loadb(text, (size_t)length, 0, NULL);
     if (json_is_object(line))
-      status = add_line(run, number, line);
+      status = add_line(script, run, number, line);
     else
       status = mn_fail(MN_BAD_DATA, "%s, line %ld is no JSON object; a log of minnow train is needed",
                        run->path, (long)number);
@@ -109,18 +96,22 @@ static mn_status read_lines(struct run *run, FILE *file) {
   return status;
 }
 
-/* Refuses a pipe: to open one would wait for a writer. */
-static mn_status read_log(struct run *run, const char *path) {
+/* Writes the points of a log, of training and of evaluations. In gnuplot two empty lines end a run's points; a
+ * run without any gets one of NaN, so that the runs after it keep their numbers. Refuses a pipe: to open one
+ * would wait for a writer. */
+static mn_status read_log(FILE *script[2], struct run *run, const char *path) {
   struct stat about;
   const int there = stat(path, &about) == 0, regular = there && S_ISREG(about.st_mode);
   FILE *file = regular ? fopen(path, "re") : NULL;
-  run->path = path;
+  *run = (struct run){.path = path, .end = {-1, -1}, .accuracy = NAN};
   if (!file)
     return mn_fail(MN_NO_INPUT, "cannot read %s: %s; name a log that minnow train --log wrote", path,
                    there && !regular ? "it is no regular file" : strerror(errno));
-  mn_status status = read_lines(run, file);
+  mn_status status = read_lines(script, run, file);
   fclose(file);
-  if (status == MN_OK && run->series[TRAIN].count == 0 && run->series[TEST].count == 0)
+  for (int which = TRAIN; which <= TEST; which++)
+    fputs(run->points[which] ? "\n\n" : "NaN NaN NaN\n\n\n", script[which]);
+  if (status == MN_OK && run->points[TRAIN] + run->points[TEST] == 0)
     return mn_fail(MN_BAD_DATA, "%s holds no step and no evaluation; a log of minnow train is needed", path);
   return status;
 }
@@ -137,62 +128,40 @@ static void put_text(FILE *script, const char *text) {
   putc('\'', script);
 }
 
-static void put_number(FILE *script, double value) {
-  if (isfinite(value))
-    fprintf(script, " %.9g", value);
-  else
-    fputs(" NaN", script);
-}
-
-/* The series of every run. In gnuplot two empty lines end a series; one without points gets a point of NaN,
- * so that the series after it keep their numbers. */
-static void put_points(FILE *script, const struct run *runs, int count, int which) {
-  fprintf(script, "%s << END\n", which == TRAIN ? "$train" : "$test");
-  for (int i = 0; i < count; i++) {
-    const struct series *series = &runs[i].series[which];
-    for (int64_t k = 0; k < series->count * VALUES; k++) {
-      put_number(script, series->points[k / VALUES].values[k % VALUES]);
-      if (k % VALUES == VALUES - 1) putc('\n', script);
-    }
-    fputs(series->count ? "\n\n" : "NaN NaN NaN\n\n\n", script);
-  }
-  fputs("END\n", script);
-}
-
 static void put_runs(FILE *script, const struct run *runs, int count) {
   double pace = runs[0].pace;
   fprintf(script, "runs = %d\narray name[runs]\n", count);
   fputs("array trains[runs]\narray tests[runs]\narray end[runs]\narray last[runs]\narray points[runs]\n",
         script);
   for (int i = 0; i < count; i++) {
-    double end = NAN, accuracy = NAN;
-    for (int which = TEST; which >= TRAIN; which--) {
-      const struct series *series = &runs[i].series[which];
-      fprintf(script, "%s[%d] = %d\n", which == TRAIN ? "trains" : "tests", i + 1, series->count > 0);
-      if (series->count == 0) continue;
-      const double *values = series->points[series->count - 1].values;
-      for (int64_t k = 0; k < series->count; k++)
-        if (isfinite(series->points[k].values[LOSS])) end = series->points[k].values[LOSS];
-      if (which == TEST) accuracy = values[ACCURACY];
-    }
-    if (fabs(runs[i].pace - pace) > 0.01 * pace) pace = 0;
-    fprintf(script, "points[%d] = %ld\nname[%d] = ", i + 1, (long)runs[i].series[TRAIN].count, i + 1);
-    put_text(script, runs[i].path);
-    fprintf(script, "\nend[%d] = %.9g\nlast[%d] =", i + 1, isfinite(end) ? end : -1, i + 1);
-    put_number(script, accuracy);
+    const struct run *r = &runs[i];
+    if (fabs(r->pace - pace) > 0.01 * pace) pace = 0;
+    fprintf(script, "trains[%d] = %d\ntests[%d] = %d\n", i + 1, r->points[TRAIN] > 0, i + 1,
+            r->points[TEST] > 0);
+    fprintf(script, "points[%d] = %ld\nname[%d] = ", i + 1, (long)r->points[TRAIN], i + 1);
+    put_text(script, r->path);
+    fprintf(script, "\nend[%d] = %.9g\nlast[%d] =", i + 1, r->end[r->end[TRAIN] < 0], i + 1);
+    put_number(script, r->accuracy);
     putc('\n', script);
   }
   fprintf(script, "pace = %.9g\n", pace);
 }
 
-static mn_status write_script(FILE *script, const char *out, const struct run *runs, int count) {
+/* Writes the script with its data. The points of evaluations go to `tests` first, since those of all runs
+ * come after those of training. */
+static mn_status write_script(FILE *script, FILE *tests, const char *out, char **logs, int count,
+                              struct run *runs) {
   const size_t length = strlen(out);
-  fprintf(script, "png = %d\nheight = 720\n%s", length > 4 && strcmp(out + length - 4, ".png") == 0,
-          paper_script);
-  for (int which = TRAIN; which <= TEST; which++) put_points(script, runs, count, which);
+  fprintf(script, "png = %d\nheight = 720\n%s$train << END\n",
+          length > 4 && strcmp(out + length - 4, ".png") == 0, paper_script);
+  for (int i = 0; i < count; i++) MN_TRY(read_log((FILE *[]){script, tests}, &runs[i], logs[i]));
+  fputs("END\n$test << END\n", script);
+  rewind(tests);
+  for (int c; (c = getc(tests)) != EOF;) putc(c, script);
+  fputs("END\n", script);
   put_runs(script, runs, count);
   fputs(plot_script, script);
-  if (fflush(script) == 0 && !ferror(script)) return MN_OK;
+  if (fflush(script) == 0 && !ferror(script) && !ferror(tests)) return MN_OK;
   return mn_fail(MN_IO, "cannot write gnuplot's script: %s; is there room in /tmp?", strerror(errno));
 }
 
@@ -232,33 +201,24 @@ static mn_status run_gnuplot(const struct mn_atomic_file *out, FILE *script, FIL
   return mn_fail(MN_LIBRARY, "gnuplot failed: %s; is the package gnuplot-nox whole?", reason);
 }
 
-static mn_status draw(const char *out, int replace, const struct run *runs, int count) {
+mn_status mn_plot(const char *out, int replace, char **logs, int count) {
   struct mn_atomic_file file = {.fd = -1};
-  FILE *script = tmpfile(), *errors = tmpfile();
+  struct run *runs = calloc((size_t)count, sizeof *runs);
+  FILE *script = tmpfile(), *tests = tmpfile(), *errors = tmpfile();
   mn_status status = MN_OK;
-  if (!script || !errors)
+  MN_REQUIRE(count > 0);
+  if (!runs)
+    status = mn_fail(MN_NO_MEMORY, "no memory for %d logs", count);
+  else if (!script || !tests || !errors)
     status = mn_fail(MN_IO, "no temporary file for gnuplot: %s; is there room in /tmp?", strerror(errno));
-  if (status == MN_OK) status = write_script(script, out, runs, count);
+  if (status == MN_OK) status = write_script(script, tests, out, logs, count, runs);
   if (status == MN_OK) status = mn_atomic_file_create(&file, out);
   if (status == MN_OK) status = run_gnuplot(&file, script, errors);
   if (status == MN_OK) status = mn_atomic_file_publish(&file, replace != 0);
   mn_atomic_file_discard(&file); /* once it is published, this does nothing */
   if (script) fclose(script);
+  if (tests) fclose(tests);
   if (errors) fclose(errors);
-  return status;
-}
-
-mn_status mn_plot(const char *out, int replace, char **logs, int count) {
-  MN_REQUIRE(count > 0);
-  struct run *runs = calloc((size_t)count, sizeof *runs);
-  if (!runs) return mn_fail(MN_NO_MEMORY, "no memory for %d logs", count);
-  mn_status status = MN_OK;
-  for (int i = 0; i < count && status == MN_OK; i++) status = read_log(&runs[i], logs[i]);
-  if (status == MN_OK) status = draw(out, replace, runs, count);
-  for (int i = 0; i < count; i++) {
-    free(runs[i].series[TRAIN].points);
-    free(runs[i].series[TEST].points);
-  }
   free(runs);
   return status;
 }
