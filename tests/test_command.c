@@ -313,6 +313,13 @@ static void runs_are_told_apart(void **state) {
   assert_true(high && low && high < low && strstr(drawn, ">epoch<"));
   high = strstr(drawn, "80.00 %"), low = strstr(drawn, "90.00 %");
   assert_true(high && low && high < low);
+  /* Runs without evaluations, or with these alone, are drawn too; those that trained, highest first. */
+  write_text("low.jsonl", "{\"event\":\"step\",\"step\":9,\"loss\":2,\"rate\":1}\n");
+  write_text("mid.jsonl", "{\"event\":\"step\",\"step\":9,\"loss\":3,\"rate\":1}\n");
+  write_text("top.jsonl", "{\"event\":\"eval\",\"step\":9,\"test_loss\":4}\n");
+  assert_succeeds("plot", run("plot low.jsonl mid.jsonl top.jsonl same/high/run.jsonl --out some.svg"));
+  drawn = text_of("some.svg"), high = strstr(drawn, ">mid.jsonl<"), low = strstr(drawn, ">low.jsonl<");
+  assert_true(high && low && high < low && strstr(drawn, ">top.jsonl<") && strstr(drawn, "80.00 %"));
   assert_succeeds("plot", run("plot same/high/x/run.jsonl same/high/run.jsonl --out shared.svg"));
   drawn = text_of("shared.svg");
   assert_true(strstr(drawn, ">same/high/x/run.jsonl<") && !strstr(drawn, ">epoch<"));
