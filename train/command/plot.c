@@ -96,9 +96,9 @@ static mn_status read_lines(FILE *script[2], struct run *run, FILE *file) {
   return status;
 }
 
-/* Writes the points of a log, of training and of evaluations. In gnuplot two empty lines end a run's points; a
- * run without any gets one of NaN, so that the runs after it keep their numbers. Refuses a pipe: to open one
- * would wait for a writer. */
+/* Writes the points of a log, of training and of evaluations. In gnuplot two empty lines end a run's points;
+ * a run without any gets one of NaN, so that the runs after it keep their numbers. Refuses a pipe: to open
+ * one would wait for a writer. */
 static mn_status read_log(FILE *script[2], struct run *run, const char *path) {
   struct stat about;
   const int there = stat(path, &about) == 0, regular = there && S_ISREG(about.st_mode);
