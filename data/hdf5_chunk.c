@@ -146,7 +146,7 @@ static mn_status read_in_child(struct slab_read *r, size_t bytes, void *out) {
 }
 
 hid_t mn_hdf5_create(hid_t group, const char *name, hid_t type, int rank, const hsize_t *shape) {
-  hid_t creation = H5Pcreate(H5P_DATASET_CREATE), space = H5Screate_simple(rank, shape, NULL), dataset = -1;
+  hid_t space = H5Screate_simple(rank, shape, NULL), creation = H5Pcreate(H5P_DATASET_CREATE), dataset = -1;
   if (space >= 0 && creation >= 0 && H5Pset_obj_track_times(creation, 0) >= 0 &&
       H5Pset_fill_time(creation, H5D_FILL_TIME_NEVER) >= 0)
     dataset = H5Dcreate2(group, name, type, space, H5P_DEFAULT, creation, H5P_DEFAULT);

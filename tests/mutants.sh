@@ -543,6 +543,7 @@ mutant "answers: plain texts as they are" train/json.c 'text += mn_escape_next(n
 mutant "answers: a write that failed" train/json.c '(fflush(out) == 0 && !ferror(out))' '1'
 mutant "answers: a key without its comma" train/json.c 'fputs(form == JSON ? "," : ", ", json->out);' 'fputs(form == JSON ? " " : ", ", json->out);'
 mutant "answers: extremes left out" train/command/info.c 'i < SHOWN || i == least || i == largest' 'i < SHOWN'
+mutant "plot: points of evaluations that break off" train/command/plot.c 'if (fseeko(tests, 0, SEEK_SET) != 0) return no_room();' 'rewind(tests);'
 mutant "plot: a picture that breaks off" train/command/plot.c 'if (error) return mn_atomic_file_fail("write", out->path, error);' ''
 c=train/command/train.c
 v=train/command/saves.c
@@ -557,6 +558,9 @@ mutant "pauses: saves one step late" $c '(p->step / every + 1) * every :' '(p->s
 mutant "saves: the last is not tried again" $v 'tries == 2' 'tries == 1'
 mutant "saves: one that failed is forgotten" $c 'if (r->saves.failure.status == MN_OK) return drawn;' 'return drawn;'
 mutant "disk: a full one is not refused" $c 'if (!(disk.checkpoint > disk.available))' 'if (1)'
+mutant "saves: of an earlier process none is known" train/command/saves.c 'if (saved < s->told) saved = s->told;' ''
+mutant "saves: of this process none is known" train/command/saves.c '(void)mn_saver_poll(s->saver, &saved);' 'saved = -1;'
+mutant "disk: a limit on files is not asked for" $c 'disk.checkpoint > (double)size.rlim_cur' '0'
 u=train/checkpoint/sums.c
 mutant "sums: any digits are right" $u 'if (line && memcmp(line, digits, DIGITS) == 0)' 'if (line)'
 mutant "sums: a list that is cut" $u ' && list.element < sizeof list.text' ''

@@ -246,6 +246,13 @@ static void pictures_are_drawn(void **state) {
   const char *line = "plot run.jsonl --out p.svg --force";
   assert_complains(line, run_in(line, (struct circumstances){.largest = 12000}), 74, "p.svg|File too large");
   assert_true(snapshot() == before);
+  FILE *many = fopen("many.jsonl", "w");
+  for (int i = 1; i <= 9000; i++) fprintf(many, "{\"event\":\"eval\",\"step\":%d,\"test_loss\":0.5}\n", i);
+  assert_int_equal(fclose(many), 0);
+  line = "plot many.jsonl --out p.svg --force";
+  before = snapshot();
+  assert_complains(line, run_in(line, (struct circumstances){.largest = 1 << 16}), 74, "script|ulimit -f");
+  assert_true(snapshot() == before);
   /* A name full of quotes and commands is a name, and nothing else. */
   write_text("it's`touch oops`.jsonl", "{\"event\":\"eval\",\"step\":3,\"test_loss\":0.5}\n");
   rename("it's`touch oops`.jsonl", "it's`touch\toops`.jsonl");

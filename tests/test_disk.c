@@ -10,6 +10,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/statvfs.h>
 #include <sys/syscall.h>
@@ -20,10 +21,10 @@
 static char path[] = "/tmp/minnow-disk-XXXXXX/run.h5";
 static const size_t folder_length = sizeof "/tmp/minnow-disk-XXXXXX" - 1;
 
-/* Over those of the C library: what a disk says of itself, and how many of the next writes to one find it
- * full. */
+/* Over those of the C library: what a disk says of itself, and how many of the writes after the next `room` find
+ * it full. */
 static struct statvfs disk;
-static int asking, full;
+static int asking, room, writes, full;
 
 int statvfs(const char *name, struct statvfs *out) {
   *out = disk;
@@ -32,7 +33,8 @@ int statvfs(const char *name, struct statvfs *out) {
 }
 
 ssize_t pwrite(int fd, const void *bytes, size_t size, off_t offset) {
-  if (full > 0) {
+  writes++;
+  if (full > 0 && room-- <= 0) {
     full--;
     errno = ENOSPC;
     return -1;
@@ -78,7 +80,7 @@ static int set_up(void **state) {
   const int made = mkdtemp(path) != NULL;
   path[folder_length] = '/';
   disk = (struct statvfs){.f_frsize = 1, .f_blocks = 1000000, .f_bavail = 1000000};
-  asking = full = 0;
+  asking = full = room = 0;
   return !made;
 }
 
@@ -107,6 +109,19 @@ static void a_disk_too_small_is_told_before(void **state) {
   disk.f_bavail = 0;
   assert_int_equal(train("--resume --steps 4"), MN_OK); /* nothing to do */
   assert_int_equal(train("--resume --steps 8"), MN_IO);
+}
+
+static void a_file_that_may_not_be_so_large_is_told_before(void **state) {
+  struct rlimit limit, most;
+  assert_int_equal(getrlimit(RLIMIT_FSIZE, &most), 0);
+  limit = (struct rlimit){.rlim_cur = BYTES - 1, .rlim_max = most.rlim_max};
+  assert_int_equal(setrlimit(RLIMIT_FSIZE, &limit), 0);
+  writes = 0;
+  const mn_status status = train("--steps 4");
+  assert_int_equal(setrlimit(RLIMIT_FSIZE, &most), 0);
+  assert_int_equal(status, MN_IO);
+  assert_says("raise the limit (ulimit -f)");
+  assert_int_equal(writes, 0);
 }
 
 static void what_a_disk_does_not_say_refuses_nothing(void **state) {
@@ -139,13 +154,22 @@ static void the_last_save_is_tried_once_more(void **state) {
   full = 2;
   assert_int_equal(train("--resume --steps 8"), MN_IO);
   assert_says("cannot write");
+  assert_says("; --resume goes on from step 4");
   assert_int_equal(full, 0);
   assert_int_equal(train("--resume --steps 8"), MN_OK); /* from step 4 */
+  writes = 0;
+  assert_int_equal(train("--resume --steps 12 --save-every 2"), MN_OK);
+  room = writes * 3 / 4, full = 10;
+  assert_int_equal(train("--resume --steps 16"), MN_IO);
+  assert_says("; --resume goes on from step 14");
+  full = 0;
+  assert_int_equal(train("--resume"), MN_OK); /* from step 14 */
 }
 
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test_setup_teardown(a_disk_too_small_is_told_before, set_up, tear_down),
+      cmocka_unit_test_setup_teardown(a_file_that_may_not_be_so_large_is_told_before, set_up, tear_down),
       cmocka_unit_test_setup_teardown(what_a_disk_does_not_say_refuses_nothing, set_up, tear_down),
       cmocka_unit_test_setup_teardown(a_disk_that_is_full_for_a_while_ends_no_run, set_up, tear_down),
       cmocka_unit_test_setup_teardown(the_last_save_is_tried_once_more, set_up, tear_down),

@@ -107,11 +107,12 @@ static void print_words(FILE *out, const char *text, int indent) {
   putc('\n', out);
 }
 
-/* Prints a command or an option, and its text from column `indent` on, or below it on a narrow terminal. */
+/* Prints a command or an option, and its text from column `indent` on: below it on a narrow terminal, and
+ * where it leaves no room for two blanks, by which help2man tells the two apart. */
 static void print_item(FILE *out, const char *item, const char *text, int indent) {
   if (mn_show_columns(fileno(out)) < 60) indent = 6;
   int column = fprintf(out, "  %s", item);
-  if (column >= indent) column = 0, putc('\n', out);
+  if (column + 2 > indent) column = 0, putc('\n', out);
   fprintf(out, "%*s", indent - column, "");
   print_words(out, text, indent);
 }

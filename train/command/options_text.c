@@ -178,8 +178,9 @@ void mn_option_describe(char *out, size_t size, int index, enum mn_command comma
     snprintf(out, size, "a %snumber %s %g%s%s is needed", row->kind == MN_KIND_INTEGER ? "whole " : "",
              row->flags & MN_OPTION_ABOVE ? "above" : "from", row->low, high, or_auto);
   } else if (row->kind == MN_KIND_LIST) {
-    snprintf(out, size, "whole numbers from 1 are needed, one a block and at most %d, such as 128,128",
-             MN_MODEL_DEPTH);
+    snprintf(out, size,
+             "whole numbers from 1 to %.0f are needed, one for each block, such as 128,128 (at most %d)",
+             row->high, MN_MODEL_DEPTH);
   } else {
     snprintf(out, size, "%s", needed[row->kind]);
   }

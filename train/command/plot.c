@@ -140,11 +140,17 @@ static void put_runs(FILE *script, const struct run *runs, int count) {
             r->points[TEST] > 0);
     fprintf(script, "points[%d] = %ld\nname[%d] = ", i + 1, (long)r->points[TRAIN], i + 1);
     put_text(script, r->path);
-    fprintf(script, "\nend[%d] = %.9g\nlast[%d] =", i + 1, r->end[r->end[TRAIN] < 0], i + 1);
+    fprintf(script, "\nend[%d] = %.9g\nlast[%d] =", i + 1, r->end[TRAIN] >= 0 ? r->end[TRAIN] : r->end[TEST],
+            i + 1);
     put_number(script, r->accuracy);
     putc('\n', script);
   }
   fprintf(script, "pace = %.9g\n", pace);
+}
+
+static mn_status no_room(void) {
+  return mn_fail(MN_IO,
+                 "cannot write gnuplot's script; is there room in /tmp, and for such a file (ulimit -f)?");
 }
 
 /* Writes the script with its data. The points of evaluations go to `tests` first, since those of all runs
@@ -156,13 +162,13 @@ static mn_status write_script(FILE *script, FILE *tests, const char *out, char *
           length > 4 && strcmp(out + length - 4, ".png") == 0, paper_script);
   for (int i = 0; i < count; i++) MN_TRY(read_log((FILE *[]){script, tests}, &runs[i], logs[i]));
   fputs("END\n$test << END\n", script);
-  rewind(tests);
+  if (fseeko(tests, 0, SEEK_SET) != 0) return no_room(); /* rewind would forget an error */
   for (int c; (c = getc(tests)) != EOF;) putc(c, script);
   fputs("END\n", script);
   put_runs(script, runs, count);
   fputs(plot_script, script);
   if (fflush(script) == 0 && !ferror(script) && !ferror(tests)) return MN_OK;
-  return mn_fail(MN_IO, "cannot write gnuplot's script: %s; is there room in /tmp?", strerror(errno));
+  return no_room();
 }
 
 /* The last line of gnuplot's errors that is not empty. */
@@ -202,11 +208,11 @@ static mn_status run_gnuplot(const struct mn_atomic_file *out, FILE *script, FIL
 }
 
 mn_status mn_plot(const char *out, int replace, char **logs, int count) {
+  MN_REQUIRE(count > 0);
   struct mn_atomic_file file = {.fd = -1};
   struct run *runs = calloc((size_t)count, sizeof *runs);
   FILE *script = tmpfile(), *tests = tmpfile(), *errors = tmpfile();
   mn_status status = MN_OK;
-  MN_REQUIRE(count > 0);
   if (!runs)
     status = mn_fail(MN_NO_MEMORY, "no memory for %d logs", count);
   else if (!script || !tests || !errors)

@@ -114,13 +114,23 @@ void mn_saves_tell(struct mn_saves *s) {
   mn_announce(o, "saved step %ld to %s", (long)saved, o->checkpoint);
 }
 
+/* The newest step on the disk may be one of an earlier process. */
+static mn_status tell_failure(const struct mn_saves *s) {
+  int64_t saved;
+  (void)mn_saver_poll(s->saver, &saved);
+  if (saved < s->told) saved = s->told;
+  const mn_status status = mn_outcome_tell(&s->failure);
+  if (saved < 0) return status;
+  return mn_fail(status, "%s; --resume goes on from step %ld", s->failure.message, (long)saved);
+}
+
 mn_status mn_saves_end(struct mn_saves *s) {
   mn_watchdog_save();
   for (int tries = 0; s->saver; tries++) {
     wait_for_saver(s);
     mn_status status = note_failure(s, 1);
     int saved = s->snapshot == s->progress->step;
-    if (status == MN_OK && !saved && tries == 2) status = mn_outcome_tell(&s->failure);
+    if (status == MN_OK && !saved && tries == 2) status = tell_failure(s);
     MN_TRY(decide(s, status, &saved));
     if (saved) break;
     MN_TRY(take_snapshot(s, MN_SAVE_NEWEST));

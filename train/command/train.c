@@ -5,6 +5,7 @@
 #include <errno.h>
 #include <math.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <sys/statvfs.h>
 #include <unistd.h>
 
@@ -66,12 +67,17 @@ static mn_status ask_disk(struct disk *out, const struct mn_session *s) {
   return MN_OK;
 }
 
-/* Refuses, before the first step, a run whose disk lacks room for one more checkpoint. Quotas are not
- * checked: a save that exceeds one fails. */
+/* Refuses, before the first step, a run whose disk lacks room for one more checkpoint, or that may not write
+ * a file so large. Quotas are not checked: a save that exceeds one fails. */
 static mn_status check_disk(const struct mn_session *s) {
   struct disk disk;
+  struct rlimit size;
   if (!s->options.checkpoint) return MN_OK;
   MN_TRY(ask_disk(&disk, s));
+  if (getrlimit(RLIMIT_FSIZE, &size) == 0 && disk.checkpoint > (double)size.rlim_cur)
+    return mn_fail(MN_IO,
+                   "%s: a checkpoint of %.1f MiB is larger than a file may be: raise the limit (ulimit -f)",
+                   s->options.checkpoint, disk.checkpoint / 0x1p20);
   if (!(disk.checkpoint > disk.available)) return MN_OK; /* also if `available` is NaN */
   return mn_fail(MN_IO,
                  "a checkpoint of %.1f MiB does not fit beside %s, where %.1f MiB are free: free some space, "
