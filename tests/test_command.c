@@ -336,7 +336,8 @@ static void runs_are_told_apart(void **state) {
 static void a_log_without_room_costs_no_step(void **state) {
 #define LONG "train --quiet --device cpu --synthetic 100 --in 8 --hidden 8 --batch 10 --steps 3000 "
   const char *line = LONG "--log-every 1 --log room.jsonl --checkpoint room.h5";
-  assert_complains(line, run_in(line, (struct circumstances){.largest = 1 << 16}), 74, "room.jsonl");
+  assert_complains(line, run_in(line, (struct circumstances){.largest = 1 << 16}), 74,
+                   "room.jsonl|ulimit -f");
   assert_succeeds("verify", run("verify room.h5"));
   assert_succeeds("resume",
                   run("train --quiet --device cpu --log-every 1 --log room.jsonl --checkpoint room.h5 "

@@ -226,6 +226,7 @@ static const struct {
     {"train --hidden 8,,8", "--hidden '8,,8'", "such as 128,128"},
     {"train --hidden 8,0", "--hidden '8,0'", "such as 128,128"},
     {"train --hidden auto", "--hidden 'auto'", "such as 128,128"},
+    {"train --hidden 8,4194305", "--hidden '8,4194305'", "from 1 to 4194304"},
     {"train --save-every 30m", "--save-every '30m'", "30s"},
     {"train --save-every s", "--save-every 's'", "30s"},
     {"train --save-every 0s", "--save-every '0s'", "30s"},

@@ -11,8 +11,10 @@
 #include "train/optimizer.h"
 #include "train/trainer.h"
 
+/* Indices of a parameter's arrays. */
+enum { MN_CHECKPOINT_VALUE, MN_CHECKPOINT_MOMENTUM, MN_CHECKPOINT_ARRAYS = 4 };
+
 /* One parameter, on the host. */
-enum { MN_CHECKPOINT_VALUE, MN_CHECKPOINT_MOMENTUM, MN_CHECKPOINT_ARRAYS = 4 }; /* indices of its arrays */
 struct mn_checkpoint_tensor {
   char name[64];      /* PyTorch's: "blocks.0.fc.weight", "head.bias" … */
   int rank;           /* 2: [rows, cols], 1: [cols] */

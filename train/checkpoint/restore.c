@@ -31,7 +31,7 @@ static mn_status restore_planes(struct mn_device *device, struct mn_tensor *t,
   if (!t->scales) return MN_OK;
   MN_TRY(device->kernels->copy(device, t->scales, scales, sizeof scales));
   MN_TRY(device->kernels->round(device, &t->value, saved->factor == 0 ? MN_MEASURE_TOGETHER : 0));
-  return device->kernels->synchronize(device); /* the upload is from here */
+  return device->kernels->synchronize(device); /* the copy is from here */
 }
 
 /* Restores the optimizer's state; refuses another optimizer's. SGD ignores a missing momentum. */

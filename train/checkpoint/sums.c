@@ -7,7 +7,7 @@
 
 _Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "values are hashed as they stand in memory");
 
-#define ON_PURPOSE ": %s (where it was changed on purpose, remove the root's attribute " MN_SUMS_ATTRIBUTE ")"
+#define ON_PURPOSE ": %s (if it was changed on purpose, remove the root's attribute " MN_SUMS_ATTRIBUTE ")"
 
 enum { DIGITS = 32, BEFORE_PATH = DIGITS + 2 };
 

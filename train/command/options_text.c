@@ -179,7 +179,7 @@ void mn_option_describe(char *out, size_t size, int index, enum mn_command comma
              row->flags & MN_OPTION_ABOVE ? "above" : "from", row->low, high, or_auto);
   } else if (row->kind == MN_KIND_LIST) {
     snprintf(out, size,
-             "whole numbers from 1 to %.0f are needed, one for each block, such as 128,128 (at most %d)",
+             "whole numbers from 1 to %.0f are needed, one for each of at most %d blocks, such as 128,128",
              row->high, MN_MODEL_DEPTH);
   } else {
     snprintf(out, size, "%s", needed[row->kind]);

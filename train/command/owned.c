@@ -169,7 +169,7 @@ mn_status mn_owned_find(const struct mn_session *s, const char *option, const ch
     return MN_OK; /* a file that cannot exist cannot be opened either */
   return mn_fail(
       MN_USAGE,
-      "%s names --%s %s, which is outside its folder, and must be named again: --%s %s goes on with "
+      "%s names --%s %s, which is outside its folder, so it must be named again: --%s %s goes on with "
       "that file",
       s->from_path, option, out, option, out);
 }

@@ -40,7 +40,8 @@ void mn_saves_tell(struct mn_saves *saves);
 int mn_saves_want_a_pause(const struct mn_saves *saves);
 
 /* Saves the last step if it is not saved yet, waits until it is on the disk, and reports it. A save that
- * fails is tried once more. MN_IO, MN_NO_CREATE, … if it is not saved. */
+ * fails is tried once more. MN_IO, MN_NO_CREATE, … if it is not saved, with the step that --resume goes on
+ * from, if there is one. */
 mn_status mn_saves_end(struct mn_saves *saves);
 
 #endif
