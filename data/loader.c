@@ -8,7 +8,9 @@
  * gathered as they are, and a second gather writes the planes. */
 #include "data/loader.h"
 
+#include <errno.h>
 #include <math.h>
+#include <semaphore.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -41,10 +43,12 @@ struct mn_loader {
   size_t y_first, y_row;      /* bytes of a row before these columns, and of the columns */
   int64_t scales;             /* in a list: batches of a filling; 0 without scaled planes */
   /* the endless sequence of windows */
-  struct mn_order *order;        /* the thread's, while it runs */
+  struct mn_order *order;        /* with `reading` the thread's, while it runs */
+  int64_t reading;               /* the next window to read */
   int64_t number, at;            /* the window at hand, and how many of its samples have been taken */
-  int64_t reading;               /* the window that is being read; those below were handed over */
+  int64_t taken;                 /* windows below this number were waited for */
   struct window window[WINDOWS]; /* window `number` in number % WINDOWS */
+  sem_t vacant, ready;           /* count windows to be read, and windows that were read */
   double waited;                 /* seconds, for windows to be read */
   int stop;                      /* read and set atomically */
   int running;                   /* there is a thread to join */
@@ -64,7 +68,7 @@ static int in_file(const struct mn_loader *l) {
   return l->placement.place == MN_PLACE_FILE;
 }
 
-/* Numbers the samples of the window `reading`, and reads its rows if they are in the file: neighbouring
+/* Numbers the samples of the next window, and reads its rows if they are in the file: neighbouring
  * extents are one range. */
 static mn_status read_window(struct mn_loader *l, struct window *to) {
   int64_t extents[MN_ORDER_WINDOW], count, ranges = 0;
@@ -90,22 +94,28 @@ static mn_status read_window(struct mn_loader *l, struct window *to) {
   return mn_read_rows(l->dataset, &l->placement.form, range, ranges, &to->rows, &l->stop);
 }
 
-static void *read_next(void *data) {
-  struct mn_loader *l = data;
+static mn_status read_next(struct mn_loader *l) {
   struct window *window = &l->window[l->reading % WINDOWS];
   mn_outcome_note(&window->outcome, read_window(l, window));
+  l->reading++;
+  return window->outcome.status;
+}
+
+static void wait_for(sem_t *semaphore) {
+  while (sem_wait(semaphore) != 0) MN_REQUIRE(errno == EINTR);
+}
+
+/* One thread reads all windows: one for each is up to 16 % slower (kernels/NOTES.md, "From a file"). */
+static void *read_ahead(void *data) {
+  struct mn_loader *l = data;
+  mn_status status = MN_OK;
+  while (status == MN_OK) {
+    wait_for(&l->vacant);
+    if (__atomic_load_n(&l->stop, __ATOMIC_ACQUIRE)) break;
+    status = read_next(l);
+    MN_REQUIRE(sem_post(&l->ready) == 0);
+  }
   return NULL;
-}
-
-static void start(struct mn_loader *l) {
-  l->running =
-      in_file(l) && mn_thread_start(&l->thread, "the thread that reads ahead", read_next, l) == MN_OK;
-  if (!l->running) read_next(l); /* without a thread, at once */
-}
-
-static void join(struct mn_loader *l) {
-  if (l->running) MN_REQUIRE(pthread_join(l->thread, NULL) == 0);
-  l->running = 0;
 }
 
 static mn_status open_windows(struct mn_loader *l, const struct mn_loader_config *config) {
@@ -119,19 +129,21 @@ static mn_status open_windows(struct mn_loader *l, const struct mn_loader_config
       l->window[i].rows = l->placement.rows;
   mn_order_find(l->order, epoch, config->position % rows, &l->number, &l->at);
   l->number += epoch * mn_order_windows(l->order);
-  l->reading = l->number;
-  start(l);
+  l->reading = l->taken = l->number;
+  l->running = in_file(l) && mn_thread_start(&l->thread, "the reader", read_ahead, l) == MN_OK;
   return MN_OK;
 }
 
-/* Waits for the window at hand; then the next one is read. */
+/* Waits for the window at hand or, without a thread, reads it. */
 static mn_status get_window(struct mn_loader *l, struct window **window) {
   const double began = mn_seconds();
   *window = &l->window[l->number % WINDOWS];
-  if (l->number == l->reading) {
-    join(l);
-    l->reading++;
-    if ((*window)->outcome.status == MN_OK) start(l);
+  if (l->number == l->taken) {
+    if (l->running)
+      wait_for(&l->ready);
+    else
+      (void)read_next(l); /* its outcome is told below */
+    l->taken++;
   }
   if (in_file(l)) l->waited += mn_seconds() - began;
   return mn_outcome_tell(&(*window)->outcome);
@@ -139,7 +151,9 @@ static mn_status get_window(struct mn_loader *l, struct window **window) {
 
 static void close_windows(struct mn_loader *l) {
   __atomic_store_n(&l->stop, 1, __ATOMIC_RELEASE);
-  join(l);
+  MN_REQUIRE(sem_post(&l->vacant) == 0);
+  if (l->running) MN_REQUIRE(pthread_join(l->thread, NULL) == 0);
+  MN_REQUIRE(sem_destroy(&l->vacant) == 0 && sem_destroy(&l->ready) == 0);
   for (int i = 0; i < WINDOWS && in_file(l); i++)
     mn_placement_release(&l->placement, MN_PLACE_HOST, &l->window[i].rows, 0);
   mn_order_close(l->order);
@@ -228,6 +242,7 @@ mn_status mn_loader_open(struct mn_loader **out, struct mn_device *device, struc
   MN_TRY(check(dataset, config));
   struct mn_loader *l = calloc(1, sizeof *l);
   if (!l) return mn_fail(MN_NO_MEMORY, "no memory for the loader");
+  MN_REQUIRE(sem_init(&l->vacant, 0, WINDOWS) == 0 && sem_init(&l->ready, 0, 0) == 0);
   l->device = device;
   l->dataset = dataset;
   l->most = config->samples;
@@ -337,6 +352,7 @@ static mn_status fill(struct mn_loader *l, int buffer, int64_t samples) {
     gathered = in_file(l) ? taken : 0;
     if (l->at == window->count) {
       if (in_file(l)) MN_TRY(l->device->kernels->synchronize(l->device)); /* the next read overwrites it */
+      if (in_file(l)) MN_REQUIRE(sem_post(&l->vacant) == 0);
       l->number++, l->at = 0;
     }
     if (l->done == batches) break;

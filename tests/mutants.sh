@@ -90,7 +90,7 @@ mutant() {
   data/dataset.c | data/hdf5_file.c) order=${alone:-test_reading test_library} ;;
   data/hdf5_chunk.c | data/hdf5.c) order=${alone:-test_chunks} ;;
   data/fingerprint.c) order=${alone:-test_fingerprint} ;;
-  train/command/resume.c | train/command/owned.c) order=${alone:-test_resume test_owned} ;;
+  train/command/resume.c | train/command/owned.c | train/command/files.c) order=${alone:-test_resume test_owned} ;;
   kernels/status.c) order=${alone:-test_owned test_command} ;;
   data/order.c) order=${alone:-test_order test_loader} ;;
   data/held_out.c) order=${alone:-test_held_out} ;;
@@ -412,7 +412,9 @@ mutant "windows: each extent to the first row" $w '{first, rows, i * MN_ORDER_EX
 mutant "windows: the last extent taken for whole" $w 'left < MN_ORDER_EXTENT ? left : MN_ORDER_EXTENT' 'MN_ORDER_EXTENT'
 mutant "windows: always of the first epoch" $w 'l->reading / windows, l->reading % windows' '0, l->reading % windows'
 mutant "windows: an error ahead of its window" $w 'mn_outcome_tell(&(*window)->outcome)' \
-  '(join(l), mn_outcome_tell(&l->window[(l->number + ((*window)->outcome.status == MN_OK)) % WINDOWS].outcome))'
+  '(in_file(l) && (*window)->outcome.status == MN_OK ? sem_wait(&l->ready) + sem_post(&l->ready) : 0, mn_outcome_tell(&l->window[(l->number + ((*window)->outcome.status == MN_OK)) % WINDOWS].outcome))'
+mutant "windows: the next is read before this one is gathered" $w 'sem_init(&l->vacant, 0, WINDOWS)' 'sem_init(&l->vacant, 0, WINDOWS + 1)'
+mutant "windows: gathered before it is read" $w '      wait_for(&l->ready);' '      (void)0;'
 mutant "windows: all into the same memory" $w '&to->rows, &l->stop)' '&l->window[0].rows, &l->stop)'
 mutant "windows: closing waits for all reads" $w '&to->rows, &l->stop)' '&to->rows, NULL)'
 p=data/placement.c
@@ -426,7 +428,7 @@ mutant "places: every error taken for no room" $p 'if (status != MN_NO_MEMORY) r
 a=data/loader.c
 mutant "loader: resident rows by their place in a window" $a 'for (int64_t i = 0; i < to->count; i++) {' 'for (int64_t i = 0; 0; i++) {'
 mutant "loader: rows of a window by their place in the file" $a 'if (!in_file(l)) {' 'if (1) {'
-mutant "loader: starts at the window's beginning" $a '  l->reading = l->number;' '  l->reading = l->number, l->at = 0;'
+mutant "loader: starts at the window's beginning" $a '  l->reading = l->taken = l->number;' '  l->reading = l->taken = l->number, l->at = 0;'
 mutant "loader: one buffer" $a 'l->next = (buffer + 1) %' 'l->next = 0 %'
 mutant "loader: each window to the buffer's first row" $a 'g.of[0].to = x + (size_t)first * form->x_row;' 'g.of[0].to = x;'
 mutant "loader: part of a batch with the first targets" $a 'part.y = (char *)part.y + (size_t)first * l->y_row;' ''
@@ -601,7 +603,7 @@ mutant "doubts: of a checkpoint" train/command/verify.c 'file->doubts = !verdict
 mutant "doubts: more classes than rows pass" train/command/session.c 's->train->outputs > s->train->rows' '0'
 mutant "files: too few to try a file out" data/hdf5.c '  close(STDERR_FILENO);' ''
 o=train/command/owned.c
-mutant "owned: a checkpoint names any file" $o 'if (!*file || strncmp(file, real, strlen(real)) == 0)' 'if (1)'
+mutant "owned: a checkpoint names any file" train/command/files.c 'if (!*file || strncmp(file, real, strlen(real)) == 0)' 'if (1)'
 mutant "owned: a copy is the same run" $o 's->fork = 1;' 'return MN_OK;'
 mutant "owned: an identity may be anything" $o '*was.id && (!is_id(was.id)' '0 && (!is_id(was.id)'
 mutant "owned: a run without its rows" $o 'hash = add(add_options(hash, texts, count), sample);' 'hash = add_options(hash, texts, count);'

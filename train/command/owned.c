@@ -1,11 +1,8 @@
-/* Names, paths and identity of a run. */
+/* Names and identity of a run. */
 #include "train/command/session.h"
 
-#include <errno.h>
 #include <inttypes.h>
-#include <limits.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 #include <xxhash.h>
 
@@ -124,72 +121,6 @@ mn_status mn_owned_check(const struct mn_session *s) {
   MN_TRY(mn_atomic_file_create(&file, path));
   mn_atomic_file_discard(&file);
   return MN_OK;
-}
-
-/* ---- paths ---- */
-
-/* The path of a file that need not exist, with its folder's links resolved; 0, or −1. */
-static int find_in_folder(char out[PATH_MAX], const char *path) {
-  char folder[MN_ATOMIC_FILE_PATH];
-  const char *base = basename(path);
-  if (snprintf(folder, sizeof folder, "%.*s.", (int)(base - path), path) >= (int)sizeof folder) return -1;
-  if (!realpath(folder, out)) return -1;
-  size_t length = strlen(out);
-  if (length > 1) out[length++] = '/';
-  return snprintf(out + length, PATH_MAX - length, "%s", base) < (int)(PATH_MAX - length) ? 0 : -1;
-}
-
-mn_status mn_owned_real(char out[PATH_MAX], const char *path) {
-  char file[MN_ATOMIC_FILE_PATH];
-  if (realpath(path, out)) return MN_OK;
-  if (mn_atomic_file_resolve(file, path) == MN_OK && find_in_folder(out, file) == 0) return MN_OK;
-  *out = 0;
-  return errno == EIO || errno == ENOMEM ? mn_atomic_file_fail("look at", path, errno) : MN_OK;
-}
-
-/* The folder of the checkpoint, with a slash at its end: as it is named ("" for the current one), and without
- * links. */
-static mn_status find_folder(const struct mn_session *s, char named[MN_ATOMIC_FILE_PATH],
-                             char real[PATH_MAX]) {
-  MN_TRY(mn_atomic_file_resolve(named, s->options.checkpoint));
-  if (find_in_folder(real, named) != 0)
-    return mn_fail(MN_NO_CREATE, "the folder of --checkpoint %s: %m; name another", s->options.checkpoint);
-  named[basename(named) - named] = real[basename(real) - real] = 0;
-  return MN_OK;
-}
-
-mn_status mn_owned_find(const struct mn_session *s, const char *option, const char *text,
-                        char out[MN_CHECKPOINT_PATH]) {
-  char folder[MN_ATOMIC_FILE_PATH], real[PATH_MAX], file[PATH_MAX];
-  MN_TRY(find_folder(s, folder, real));
-  const int length = snprintf(out, MN_CHECKPOINT_PATH, "%s%s", *text == '/' ? "" : folder, text);
-  if (length >= MN_CHECKPOINT_PATH) return MN_OK;
-  MN_TRY(mn_owned_real(file, out));
-  if (!*file || strncmp(file, real, strlen(real)) == 0)
-    return MN_OK; /* a file that cannot exist cannot be opened either */
-  return mn_fail(
-      MN_USAGE,
-      "%s names --%s %s, which is outside its folder, so it must be named again: --%s %s goes on with "
-      "that file",
-      s->from_path, option, out, option, out);
-}
-
-mn_status mn_owned_name(const struct mn_session *s, const char *path, char out[MN_TEXT_VALUE]) {
-  char folder[MN_ATOMIC_FILE_PATH], real[PATH_MAX], file[PATH_MAX];
-  size_t same = 0, used = 0;
-  MN_TRY(find_folder(s, folder, real));
-  if (find_in_folder(file, path) != 0) return mn_fail(MN_NO_INPUT, "%s: %m; name another file", path);
-  for (size_t i = 0; real[i] && real[i] == file[i]; i++)
-    if (real[i] == '/') same = i + 1;
-  for (const char *up = real + same; (up = strchr(up, '/')) && used + 3 < MN_TEXT_VALUE; up++, used += 3)
-    memcpy(out + used, "../", 3);
-  if (snprintf(out + used, MN_TEXT_VALUE - used, "%s", file + same) < (int)(MN_TEXT_VALUE - used))
-    return MN_OK;
-  return mn_fail(
-      MN_NO_CREATE,
-      "%s is more than %d letters away from --checkpoint %s, which is to name it: keep the two nearer "
-      "to each other",
-      path, MN_TEXT_VALUE - 1, s->options.checkpoint);
 }
 
 mn_status mn_owned_leave(const struct mn_session *s, mn_status status) {

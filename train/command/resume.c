@@ -42,7 +42,7 @@ static mn_status take_file(struct mn_session *s, const char *option, const char 
   const char *whole = mn_resume_find(s, log ? "log_path" : "data_path");
   if (!*then) return mn_options_set(&s->options, option, then);
   if (log && s->fork) return MN_OK;
-  MN_TRY(mn_owned_find(s, option, whole ? whole : then, path));
+  MN_TRY(mn_files_find(s, option, whole ? whole : then, path));
   return mn_options_set(&s->options, option, path);
 }
 
@@ -137,7 +137,7 @@ mn_status mn_resume_config(struct mn_session *s) {
   for (int i = 0; i < s->config_count && o->checkpoint; i++) {
     struct mn_text *text = &s->config[i];
     if (*text->value && (strcmp(text->name, "data") == 0 || strcmp(text->name, "log") == 0))
-      MN_TRY(mn_owned_name(s, text->name[0] == 'd' ? o->data : o->log, text->value));
+      MN_TRY(mn_files_name(s, text->name[0] == 'd' ? o->data : o->log, text->value));
   }
   keep_text(s, MN_RUN_ID, s->run.id);
   keep_text(s, MN_RUN_NAME, s->run.name);

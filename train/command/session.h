@@ -73,7 +73,7 @@ void mn_session_close(struct mn_session *session);
  * --quiet. Called after all input was checked, so that an error stays the only line. */
 void mn_session_describe(const struct mn_session *session);
 
-/* ---- files.c: the files of a command, looked at before it starts ---- */
+/* ---- files.c: the files that options name ---- */
 
 /* Checks the files of a command before one is opened for writing. Refuses
  *
@@ -86,15 +86,20 @@ void mn_session_describe(const struct mn_session *session);
  * Call it again after a resume has added --data from a checkpoint. */
 mn_status mn_files_check(const struct mn_options *options);
 
+/* *out: the path of the file that the checkpoint names as --`option` `text`, in its folder. MN_USAGE:
+ * it is outside that folder, links followed: a checkpoint may come from a stranger. */
+mn_status mn_files_find(const struct mn_session *session, const char *option, const char *text,
+                        char out[MN_CHECKPOINT_PATH]);
+
+/* The reverse: `path` as the checkpoint is to name it. MN_NO_CREATE: as a text that is too long. */
+mn_status mn_files_name(const struct mn_session *session, const char *path, char out[MN_TEXT_VALUE]);
+
 /* ---- owned.c: what a training run owns ----
  *
  * These are the names that follow from --checkpoint (run.h5, run.N.h5, run.best.h5, run.damaged-N.h5) and the
  * --log that it was given. A run knows its files by its identity (struct mn_run), a hash of what makes the
  * run: the options that its results depend on, the seed, the data's fingerprint, the weights of --init, and
- * each change that was made at a resume. Equal runs have equal identities.
- *
- * Paths in a checkpoint are relative to its folder. What only a checkpoint names is read or written in its
- * folder or below and nowhere else, links followed: a checkpoint may come from a stranger. */
+ * each change that was made at a resume. Equal runs have equal identities. */
 
 /* Sets s->run for a run that resumes s->from. If it was saved under another name than --checkpoint, or by an
  * older minnow without identities, the run is a fork (s->fork) with an identity of its own. MN_NO_CREATE: the
@@ -109,18 +114,6 @@ mn_status mn_owned_check(const struct mn_session *session);
 /* Completes s->run after s->fingerprint and s->changed are set; s->begun gets the id without these changes.
  * Errors: from reading --init. */
 mn_status mn_owned_identify(struct mn_session *session);
-
-/* The absolute path of a file that need not exist, links followed; "" if its folder is not there. MN_IO,
- * MN_NO_MEMORY: unknown. */
-mn_status mn_owned_real(char out[PATH_MAX], const char *path);
-
-/* *out: the path of the file that the checkpoint names as --`option` `text`. MN_USAGE: it is outside the
- * checkpoint's folder. */
-mn_status mn_owned_find(const struct mn_session *session, const char *option, const char *text,
-                        char out[MN_CHECKPOINT_PATH]);
-
-/* The reverse: `path` as the checkpoint is to name it. MN_NO_CREATE: as a text that is too long. */
-mn_status mn_owned_name(const struct mn_session *session, const char *path, char out[MN_TEXT_VALUE]);
 
 /* After a run that failed before its first save: renames the log that it began, so that the same command can
  * be repeated, and prints the new name. Returns `status`, with its message. */
