@@ -23,8 +23,8 @@ struct mn_dataset {
   /* Reads rows first … first + count: x as [count, I] and y as [count, K] reals of `real` bytes (4: float, 8:
    * double), or as int32 labels [count]. NULL skips x or y; y must be NULL if outputs is 0. MN_USAGE: rows, a
    * `real` or a y that the dataset lacks. MN_BAD_DATA: a value is not finite, or beyond a float's range for
-   * real 4; the message names its dataset and row. Any thread may call it; several may at a time if real is
-   * `parallel` in all of these calls. */
+   * real 4; the message names its dataset and row. Any thread may call it, on a stack of 2 MiB; several may
+   * at a time if real is `parallel` in all of these calls. */
   mn_status (*read)(struct mn_dataset *dataset, int64_t first, int64_t count, size_t real, void *x, void *y);
   void (*close)(struct mn_dataset *dataset); /* called by mn_dataset_close alone, which calls free if this is
                                                 NULL */

@@ -43,10 +43,10 @@ struct mn_loader {
   size_t y_first, y_row;      /* bytes of a row before these columns, and of the columns */
   int64_t scales;             /* in a list: batches of a filling; 0 without scaled planes */
   /* the endless sequence of windows */
-  struct mn_order *order;        /* with `reading` the thread's, while it runs */
+  struct mn_order *order;        /* the thread's while it runs, as is `reading` */
   int64_t reading;               /* the next window to read */
   int64_t number, at;            /* the window at hand, and how many of its samples have been taken */
-  int64_t taken;                 /* windows below this number were waited for */
+  int64_t received;              /* windows below this number were read and waited for */
   struct window window[WINDOWS]; /* window `number` in number % WINDOWS */
   sem_t vacant, ready;           /* count windows to be read, and windows that were read */
   double waited;                 /* seconds, for windows to be read */
@@ -105,7 +105,7 @@ static void wait_for(sem_t *semaphore) {
   while (sem_wait(semaphore) != 0) MN_REQUIRE(errno == EINTR);
 }
 
-/* One thread reads all windows: one for each is up to 16 % slower (kernels/NOTES.md, "From a file"). */
+/* One thread reads all windows: one for each is up to 14 % slower (kernels/NOTES.md, "From a file"). */
 static void *read_ahead(void *data) {
   struct mn_loader *l = data;
   mn_status status = MN_OK;
@@ -129,8 +129,9 @@ static mn_status open_windows(struct mn_loader *l, const struct mn_loader_config
       l->window[i].rows = l->placement.rows;
   mn_order_find(l->order, epoch, config->position % rows, &l->number, &l->at);
   l->number += epoch * mn_order_windows(l->order);
-  l->reading = l->taken = l->number;
-  l->running = in_file(l) && mn_thread_start(&l->thread, "the reader", read_ahead, l) == MN_OK;
+  l->reading = l->received = l->number;
+  l->running =
+      in_file(l) && mn_thread_start(&l->thread, "the thread that reads ahead", read_ahead, l) == MN_OK;
   return MN_OK;
 }
 
@@ -138,12 +139,12 @@ static mn_status open_windows(struct mn_loader *l, const struct mn_loader_config
 static mn_status get_window(struct mn_loader *l, struct window **window) {
   const double began = mn_seconds();
   *window = &l->window[l->number % WINDOWS];
-  if (l->number == l->taken) {
+  if (l->number == l->received) {
     if (l->running)
       wait_for(&l->ready);
     else
       (void)read_next(l); /* its outcome is told below */
-    l->taken++;
+    l->received++;
   }
   if (in_file(l)) l->waited += mn_seconds() - began;
   return mn_outcome_tell(&(*window)->outcome);
@@ -352,7 +353,7 @@ static mn_status fill(struct mn_loader *l, int buffer, int64_t samples) {
     gathered = in_file(l) ? taken : 0;
     if (l->at == window->count) {
       if (in_file(l)) MN_TRY(l->device->kernels->synchronize(l->device)); /* the next read overwrites it */
-      if (in_file(l)) MN_REQUIRE(sem_post(&l->vacant) == 0);
+      if (l->running) MN_REQUIRE(sem_post(&l->vacant) == 0);
       l->number++, l->at = 0;
     }
     if (l->done == batches) break;

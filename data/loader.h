@@ -34,7 +34,7 @@ struct mn_batch {
 
 /* Opens a loader of `dataset`, borrowed like the device, with a placement of its own. Until it is closed
  * only the loader reads the dataset: in MN_PLACE_FILE by a thread of its own or, if that cannot be started,
- * in mn_loader_open and mn_loader_fill. Memory, beside the rows: two fillings on the device; in
+ * in mn_loader_fill, without reading ahead. Memory, beside the rows: two fillings on the device; in
  * MN_PLACE_FILE also two windows of at most 4096 rows on the host, pinned for a GPU, and, with scaled planes,
  * a filling as reals on the device. MN_USAGE: samples is not from 1 to the dataset's rows; MN_BAD_DATA: a
  * position below 0 or not below 2⁶²; MN_NO_MEMORY; and the errors of mn_placement_open. */

@@ -6,8 +6,8 @@
 
 #include "kernels/status.h"
 
-/* Starts run(data) in a thread with every signal blocked: signals are for the thread that started it.
- * MN_NO_MEMORY, with `what` in the message: "the thread that saves". */
+/* Starts run(data) in a thread, on a stack of 2 MiB, with every signal blocked: signals are for the thread
+ * that started it. MN_NO_MEMORY, with `what` in the message: "the thread that saves". */
 mn_status mn_thread_start(pthread_t *out, const char *what, void *(*run)(void *data), void *data);
 
 /* Writes a line to stderr, unless a reader that went to sleep keeps it from being written: for a thread that

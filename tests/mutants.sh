@@ -428,7 +428,7 @@ mutant "places: every error taken for no room" $p 'if (status != MN_NO_MEMORY) r
 a=data/loader.c
 mutant "loader: resident rows by their place in a window" $a 'for (int64_t i = 0; i < to->count; i++) {' 'for (int64_t i = 0; 0; i++) {'
 mutant "loader: rows of a window by their place in the file" $a 'if (!in_file(l)) {' 'if (1) {'
-mutant "loader: starts at the window's beginning" $a '  l->reading = l->taken = l->number;' '  l->reading = l->taken = l->number, l->at = 0;'
+mutant "loader: starts at the window's beginning" $a '  l->reading = l->received = l->number;' '  l->reading = l->received = l->number, l->at = 0;'
 mutant "loader: one buffer" $a 'l->next = (buffer + 1) %' 'l->next = 0 %'
 mutant "loader: each window to the buffer's first row" $a 'g.of[0].to = x + (size_t)first * form->x_row;' 'g.of[0].to = x;'
 mutant "loader: part of a batch with the first targets" $a 'part.y = (char *)part.y + (size_t)first * l->y_row;' ''

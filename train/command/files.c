@@ -23,6 +23,8 @@ static int find_in_folder(char out[PATH_MAX], const char *path) {
   return snprintf(out + length, PATH_MAX - length, "%s", base) < (int)(PATH_MAX - length) ? 0 : -1;
 }
 
+/* The absolute path of a file that need not exist, links followed; "" if its folder is not there. MN_IO,
+ * MN_NO_MEMORY: unknown. */
 static mn_status find_real(char out[PATH_MAX], const char *path) {
   char file[MN_ATOMIC_FILE_PATH];
   if (realpath(path, out)) return MN_OK;

@@ -3,9 +3,6 @@
 #ifndef MN_TRAIN_COMMAND_SESSION_H
 #define MN_TRAIN_COMMAND_SESSION_H
 
-#include <limits.h>
-#include <stdio.h>
-
 #include "data/columns.h"
 #include "data/fingerprint.h"
 #include "train/checkpoint/checkpoint.h"
@@ -86,8 +83,8 @@ void mn_session_describe(const struct mn_session *session);
  * Call it again after a resume has added --data from a checkpoint. */
 mn_status mn_files_check(const struct mn_options *options);
 
-/* *out: the path of the file that the checkpoint names as --`option` `text`, in its folder. MN_USAGE:
- * it is outside that folder, links followed: a checkpoint may come from a stranger. */
+/* *out: the path of the file that the checkpoint names as --`option` `text`, relative to its folder.
+ * MN_USAGE: it is not in that folder or below, links followed: a checkpoint may come from a stranger. */
 mn_status mn_files_find(const struct mn_session *session, const char *option, const char *text,
                         char out[MN_CHECKPOINT_PATH]);
 
@@ -124,7 +121,7 @@ mn_status mn_owned_leave(const struct mn_session *session, mn_status status);
 /* The text called `name` in /config of s->from, which owns it; NULL if there is none. */
 const char *mn_resume_find(const struct mn_session *session, const char *name);
 
-/* Takes every option that the command line leaves open from the checkpoint s->from; mn_owned_find finds its
+/* Takes every option that the command line leaves open from the checkpoint s->from; mn_files_find finds its
  * files. An option named with another value goes to s->changed if it is a training option (MN_OPTION_COURSE),
  * else it is MN_USAGE. MN_NO_INPUT: the checkpoint's data does not exist any more. */
 mn_status mn_resume_options(struct mn_session *session);
@@ -136,7 +133,7 @@ mn_status mn_resume_options(struct mn_session *session);
 mn_status mn_resume_data(struct mn_session *session, struct mn_progress *progress,
                          const struct mn_fingerprint *train, const struct mn_fingerprint *test);
 
-/* Lists in s->config the options, then what a checkpoint keeps for the next run. Errors: mn_owned_name's. */
+/* Lists in s->config the options, then what a checkpoint keeps for the next run. Errors: mn_files_name's. */
 mn_status mn_resume_config(struct mn_session *session);
 
 /* Lists the /history of this run's checkpoints: the history in s->from, then s->changed. The oldest are
