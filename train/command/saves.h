@@ -14,8 +14,7 @@ struct mn_saves {
   const struct mn_session *session;   /* its first rank decides and writes, all send it their shard */
   const struct mn_progress *progress; /* of the run, as it is now */
   struct mn_saver *saver;             /* NULL if no checkpoint is kept */
-  int64_t
-      snapshot; /* the step of the last snapshot, saved or being saved; −1 before the first or if it failed */
+  int64_t snapshot; /* the last snapshot's step, even if it is being saved; −1: none yet, or it failed */
   double snapshot_time;      /* and when it was taken, or the start */
   int due;                   /* a save has fallen due and waits for the one that is being written */
   struct mn_outcome failure; /* of the last save that failed */
