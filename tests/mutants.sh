@@ -110,7 +110,7 @@ mutant() {
   train/checkpoint/atomic_file.c) order=${alone:-test_atomic_file} ;;
   train/checkpoint/sums.c) order=${alone:-test_sums} ;;
   train/checkpoint/path.c) order=${alone:-test_newest test_saver test_owned} ;;
-  train/checkpoint/* | engine/thread.c) order=${alone:-test_saver test_model test_retake test_loader test_training test_standardize} ;;
+  train/checkpoint/* | engine/thread.c) order=${alone:-test_saver test_rows test_model test_retake test_loader test_training test_standardize} ;;
   train/command/announce.c | train/command/log.c) order=${alone:-test_progress test_terminal test_log test_resume} ;;
   train/command/options_*) order=${alone:-test_options test_training} ;;
   train/check/cases.c) order=${alone:-test_cases test_parity} ;;
@@ -527,6 +527,7 @@ h=engine/thread.c
 mutant "threads: signals come to each" $h 'sigfillset(&others)' 'sigemptyset(&others)'
 mutant "threads: the first thread stays blocked" $h 'pthread_sigmask(SIG_SETMASK, &before, NULL)' \
   'pthread_sigmask(SIG_SETMASK, &others, NULL)'
+mutant "threads: stacks that no one keeps" $h 'pthread_create(out, &attributes, run, data)' 'pthread_create(out, NULL, run, data)'
 mutant "threads: an error without its words" $h 'mn_fail(outcome->status, "%s", outcome->message)' 'outcome->status'
 w=train/command/watchdog.c
 mutant "signals: no crash in a thread" $h 'sigdelset(&others, crashes[i])' '(void)crashes'

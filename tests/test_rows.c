@@ -2,6 +2,7 @@
 #include <pthread.h>
 
 #include "data/placement.h"
+#include "engine/thread.h"
 #include "kernels/planes.h"
 #include "kernels/ranks/ranks.h"
 #include "tests/rows_made.h"
@@ -146,12 +147,29 @@ static void a_rank_reads_by_its_share_of_cores(void **state) {
   }
 }
 
+static void *note_stack(void *bytes) {
+  pthread_attr_t attributes;
+  MN_REQUIRE(pthread_getattr_np(pthread_self(), &attributes) == 0);
+  MN_REQUIRE(pthread_attr_getstacksize(&attributes, bytes) == 0 && pthread_attr_destroy(&attributes) == 0);
+  return NULL;
+}
+
+/* glibc keeps 40 MiB of ended threads' stacks: they hold 16 readers' and those of the threads beside them. */
+static void the_stacks_of_readers_are_kept(void **state) {
+  pthread_t thread;
+  size_t bytes;
+  MUST(mn_thread_start(&thread, "a test", note_stack, &bytes));
+  assert_int_equal(pthread_join(thread, NULL), 0);
+  assert_true(bytes >= 1 << 20 && 19 * bytes <= (size_t)40 << 20);
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(names_the_first_bad_row),
       cmocka_unit_test(reads_long_ranges),
       cmocka_unit_test(notes_the_largest),
       cmocka_unit_test(a_rank_reads_by_its_share_of_cores),
+      cmocka_unit_test(the_stacks_of_readers_are_kept),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }
