@@ -247,16 +247,17 @@ struct verdict {
 };
 
 /* The child: disables the messages of the C library and of sanitizers, and core files, and does the work. It
- * ends with its parent, and after `seconds` of computing; a slow disk may take longer. */
+ * ends with its parent, and after `seconds` of computing, by SIGXCPU; a slow disk may take longer. */
 static void be_child(pid_t parent, mn_child_work *work, void *data, int seconds, struct verdict *verdict) {
   static const int stops[] = {SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGTSTP};
-  const struct rlimit none = {0, 0}, limit = {(rlim_t)seconds, (rlim_t)seconds};
+  const struct rlimit none = {0, 0}, limit = {(rlim_t)seconds, (rlim_t)seconds + 1};
   for (size_t i = 0; i < sizeof stops / sizeof *stops; i++) signal(stops[i], SIG_IGN);
   close(STDERR_FILENO);                /* first, or there may be no descriptor left to open */
+  (void)!open("/", O_RDONLY);          /* takes its number; every write fails. /dev/null may be missing */
   (void)setrlimit(RLIMIT_CPU, &limit); /* it fails if the user's hard limit is lower, which stays */
-  if (open("/dev/null", O_WRONLY) < 0 || setrlimit(RLIMIT_CORE, &none) != 0 ||
-      prctl(PR_SET_PDEATHSIG, SIGKILL) != 0 || getppid() != parent)
-    _exit(1);
+  (void)setrlimit(RLIMIT_CORE, &none); /* without these two the work is the same */
+  (void)prctl(PR_SET_PDEATHSIG, SIGKILL);
+  if (getppid() != parent) _exit(1);
   mn_outcome_note(&verdict->outcome, work(data, verdict + 1));
   __atomic_store_n(&verdict->done, 1, __ATOMIC_RELEASE);
 #ifdef __clang__
@@ -267,22 +268,37 @@ static void be_child(pid_t parent, mn_child_work *work, void *data, int seconds,
   _exit(0);
 }
 
+/* Whether the end `how` of a child shows that its work crashed or never ends; else the child was ended from
+ * outside, such as by the kernel when memory runs out. An exit code is a sanitizer's, or unknown. */
+static int has_crashed(int how) {
+  static const int crashes[] = {SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGABRT, SIGTRAP, SIGXCPU};
+  for (size_t i = 0; i < sizeof crashes / sizeof *crashes; i++)
+    if (WIFEXITED(how) || WTERMSIG(how) == crashes[i]) return 1;
+  return 0;
+}
+
 mn_status mn_child_run(mn_child_work *work, void *data, int seconds, void *out, size_t bytes, int *died) {
   const size_t shared = sizeof(struct verdict) + bytes;
   struct verdict *verdict = mmap(NULL, shared, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
   mn_status status = MN_OK;
   *died = 0;
   if (verdict == MAP_FAILED) return mn_fail(MN_NO_MEMORY, "no memory for %zu bytes of a file", bytes);
+  int how = 0; /* stays if the program around this library has collected it */
   pid_t parent = getpid(), child = fork();
   if (child == 0) be_child(parent, work, data, seconds, verdict);
-  while (child > 0 && waitpid(child, NULL, 0) < 0 && errno == EINTR) {
+  while (child > 0 && waitpid(child, &how, 0) < 0 && errno == EINTR) {
   }
   if (child < 0)
     status = mn_fail(MN_NO_MEMORY, "cannot start a process to read in: %s: free memory or raise ulimit -u",
                      strerror(errno));
-  else if (!__atomic_load_n(&verdict->done, __ATOMIC_ACQUIRE))
-    *died = 1;
-  else if ((status = mn_outcome_tell(&verdict->outcome)) == MN_OK && bytes > 0)
+  else if (!__atomic_load_n(&verdict->done, __ATOMIC_ACQUIRE)) {
+    *died = has_crashed(how);
+    if (!*died)
+      status =
+          mn_fail(WTERMSIG(how) == SIGKILL ? MN_NO_MEMORY : MN_LIBRARY,
+                  "the process that tries it out was ended from outside (%s): %s", strsignal(WTERMSIG(how)),
+                  "free memory, or lift the limit that ended it, and try again");
+  } else if ((status = mn_outcome_tell(&verdict->outcome)) == MN_OK && bytes > 0)
     memcpy(out, verdict + 1, bytes);
   MN_REQUIRE(munmap(verdict, shared) == 0);
   return status;

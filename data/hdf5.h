@@ -65,11 +65,12 @@ typedef mn_status mn_child_work(void *data, void *shared);
 
 /* Calls `work` in a child process, a copy of this one with the calling thread alone, and waits for it.
  * Returns its status, and sets its message here; after MN_OK the `bytes` of `shared` are in `out`. *died: the
- * child crashed, or computed for longer than `seconds`; the status is MN_OK then, and `out` is as it was.
+ * work crashed, or computed for longer than `seconds`; the status is MN_OK then, and `out` is as it was.
  *
  * The child runs no exit handler, must not use a GPU or print, and ends with this thread; a signal that stops
  * this process does not stop the child. Call while locked if `work` locks. MN_NO_MEMORY: the memory or
- * another process cannot be had. */
+ * another process cannot be had, or the child was killed from outside (SIGKILL); MN_LIBRARY: by another
+ * signal. Neither says anything of the file. */
 mn_status mn_child_run(mn_child_work *work, void *data, int seconds, void *out, size_t bytes, int *died);
 
 #endif

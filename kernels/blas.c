@@ -55,20 +55,19 @@ static mn_status try_memory(size_t bytes, int threads) {
 static mn_status take(int threads) {
   const size_t bytes = WORK + (size_t)buffers_to_come(threads) * BUFFER;
   size_t stack;
-  int started = 0;
   MN_TRY(stack_size(&stack));
   MN_TRY(try_memory(bytes + (size_t)(threads - 1) * stack, threads));
-#pragma omp parallel reduction(+ : started)
-  started++;
+  MN_TRY(mn_team_start());
   MN_TRY(try_memory(bytes, threads)); /* stacks are larger than that if OMP_STACKSIZE says so */
-  return started > 0 ? multiply() : MN_OK;
+  return multiply();
 }
 
 mn_status mn_blas_take_buffers(void) {
   static pthread_mutex_t guard = PTHREAD_MUTEX_INITIALIZER;
   static int taken; /* threads that have buffers; guarded by the mutex */
+  mn_team_limit();
   const int threads = omp_get_max_threads();
-  mn_status status = MN_OK;
+  mn_status status = threads < 1 ? mn_team_start() : MN_OK;
   MN_REQUIRE(pthread_mutex_lock(&guard) == 0);
   if (threads > taken) status = take(threads);
   if (status == MN_OK && threads > taken) taken = threads;

@@ -4,7 +4,7 @@
 #include <limits.h>
 #include <string.h>
 
-#include "kernels/kernels.h"
+#include "kernels/device.h"
 #include "kernels/real.h"
 
 #ifdef MN_DOUBLE
@@ -19,6 +19,7 @@ static void product(enum mn_form form, real *d, real alpha, const real *a, const
   CBLAS_TRANSPOSE ta = form == MN_TN ? CblasTrans : CblasNoTrans,
                   tb = form == MN_NT ? CblasTrans : CblasNoTrans;
   int lda = (int)(form == MN_TN ? rows : depth), ldb = (int)(form == MN_NT ? depth : cols);
+  mn_team_limit();
   CBLAS_GEMM(CblasRowMajor, ta, tb, (int)rows, (int)cols, (int)depth, alpha, a, lda, b, ldb, beta, d,
              (int)cols);
 }

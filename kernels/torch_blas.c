@@ -42,5 +42,5 @@ mn_status mn_blas_take_buffers(void) {
   *(void **)&sgemm = dlsym(torch, "sgemm_"), *(void **)&dgemm = dlsym(torch, "dgemm_");
   dlclose(torch);
   if (!sgemm || !dgemm) return mn_fail(MN_LIBRARY, "%s has no sgemm_ and dgemm_", path);
-  return MN_OK;
+  return mn_team_start();
 }

@@ -381,7 +381,7 @@ mutant "chunks: masks are not looked at" $c 'if (mask >> i & 1) continue;' ''
 mutant "chunks: a short one is taken" $c 'return size == c->bytes ? NULL' 'return size <= c->bytes ? NULL'
 mutant "chunks: a chunk taken for its neighbour" $c 'if (slot->chunk != number + 1) {' 'if (slot->chunk == 0) {'
 mutant "disk: any number of bytes is read" data/hdf5.c 'size > file->disk->limit' '0'
-mutant "child: a crash goes unnoticed" data/hdf5.c '    *died = 1;' '    *died = 0;'
+mutant "child: a crash goes unnoticed" data/hdf5.c 'if (WIFEXITED(how) || WTERMSIG(how) == crashes[i]) return 1;' ''
 
 # the order of samples
 o=data/order.c
@@ -585,6 +585,7 @@ mutant "advice: for small data too" train/command/info.c 'o->bytes < WORTH_IT)' 
 mutant "log: a resumed run keeps the end" train/command/log.c '&& !is_event(line, "end") &&' '&&'
 mutant "log: changes of a run that is not gone on from" train/command/log.c '? step < resumed : step <= resumed' '? step <= resumed : step <= resumed'
 mutant "log: lines go on after one is missing" train/command/log.c 'if (!log->file || log->error) return 0;' 'if (!log->file) return 0;'
+mutant "log: an end behind the run stays" train/command/log.c 'if (log->ended) log->error = cut(log);' ''
 mutant "log: a line half written stays" train/command/log.c '(void)cut(log);' ''
 mutant "log: a finished run ends again" train/command/log.c 'if (log->ended || !begin_line(log, &json, "end")) return;' 'if (!begin_line(log, &json, "end")) return;'
 u=train/command/resume.c

@@ -177,6 +177,20 @@ static void nesterov_goes_with_the_momentum(void **state) {
 
 /* A finished run goes on; the schedule is taken over the new horizon, as if it had been that from the start.
  */
+/* Killed between the saves of the best and of the newest at its last step: the best is whole, and run.h5 is
+ * what the run was to leave. */
+static void a_finished_run_without_its_file_saves_it(void **state) {
+  static const char *const others[] = {"b.best.h5", "b.1.h5"};
+  succeed(QUIET MODEL "--best --checkpoint b.h5");
+  copy("expected.h5", "b.h5");
+  for (int i = 0; i < 2; i++) {
+    assert_true(unlink("b.best.h5") == 0 && rename("b.h5", others[i]) == 0);
+    assert_prints(TOLD "--checkpoint b.h5 --resume", "b.h5 is missing|nothing to do: step 16 is reached");
+    assert_same_file("b.h5", "expected.h5");
+    copy("b.best.h5", "expected.h5");
+  }
+}
+
 static void a_finished_run_goes_on(void **state) {
   succeed(QUIET LOGGED "--schedule cosine --checkpoint go.h5 --log go.jsonl");
   assert_prints(TOLD "--checkpoint go.h5 --resume --epochs 6",
@@ -457,6 +471,7 @@ int main(void) {
       TEST(the_course_may_change),
       TEST(a_log_that_is_not_there_is_told),
       TEST(nesterov_goes_with_the_momentum),
+      TEST(a_finished_run_without_its_file_saves_it),
       TEST(a_finished_run_goes_on),
       TEST(what_makes_the_model_may_not),
       TEST(a_log_is_whole_again),

@@ -30,7 +30,7 @@ static mn_status read_one(struct mn_checkpoint **out, const char *name, int *dam
   if (!there) return mn_fail(MN_NO_INPUT, "%s is missing", name);
   mn_status status = mn_checkpoint_read(out, name, damaged, 0, 0);
   if (status == MN_BAD_DATA && *damaged) status = mn_checkpoint_read(out, name, damaged, 0, 0);
-  if (status == MN_NO_MEMORY || status == MN_IO) *damaged = 0;
+  if (status != MN_BAD_DATA) *damaged = 0;
   return status;
 }
 

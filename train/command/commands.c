@@ -3,6 +3,8 @@
  * command line. */
 #include "train/command/commands.h"
 
+#include <sys/resource.h>
+
 #include "data/hdf5.h"
 #include "train/check/check.h"
 #include "train/command/announce.h"
@@ -56,7 +58,17 @@ static mn_status run_check(FILE *out, const struct mn_options *o) {
   return status;
 }
 
+/* With less a file that is read overflows the stack, which looks as if the file did it. */
+static mn_status check_stack(void) {
+  enum { LEAST = 512 };
+  struct rlimit stack;
+  if (getrlimit(RLIMIT_STACK, &stack) != 0 || stack.rlim_cur >= LEAST << 10) return MN_OK;
+  return mn_fail(MN_NO_MEMORY, "a stack of %ld KiB is too small: ulimit -s %d or more would do",
+                 (long)(stack.rlim_cur >> 10), LEAST);
+}
+
 mn_status mn_command_run(FILE *out, const struct mn_options *o) {
+  MN_TRY(check_stack());
   MN_TRY(mn_hdf5_start());
   MN_TRY(mn_files_check(o));
   switch (o->command) {

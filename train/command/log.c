@@ -53,8 +53,8 @@ static int leads_to(const json_t *line, int64_t resumed) {
          (is_event(line, "resume") ? step < resumed : step <= resumed);
 }
 
-/* Finds the end of the last whole line that led to the checkpoint. The run's id there must be `id`; a log
- * that ends earlier belongs to a copy of the run. */
+/* Finds the end of the last whole line that led to the checkpoint. The run's id there must be `id`. A log
+ * that ends earlier is behind: saves go on between two of its lines. */
 static mn_status find_end(struct mn_log *log, int64_t resumed, const char *id) {
   char *text = NULL, now[40] = "";
   size_t room = 0;
@@ -75,14 +75,9 @@ static mn_status find_end(struct mn_log *log, int64_t resumed, const char *id) {
     json_decref(line);
     status = read_line(log, &line, &text, &room);
   }
-  const int64_t last = is_event(line, "end") ? json_integer_value(json_object_get(line, "step")) : resumed;
-  char what[96];
-  snprintf(what, sizeof what, ": it ends after step %ld, before the checkpoint's %ld", (long)last,
-           (long)resumed);
   if (status == MN_OK && !empty && strcmp(now, id) != 0)
     status = is_another(log, " as it was at the checkpoint's step");
-  if (status == MN_OK && last < resumed) status = is_another(log, what);
-  log->ended = is_event(line, "end") && last == resumed;
+  log->ended = is_event(line, "end") && json_integer_value(json_object_get(line, "step")) == resumed;
   json_decref(line);
   free(text);
   return status;
@@ -96,8 +91,6 @@ static int cut(const struct mn_log *log) {
 /* Returns whether there is a log to write to. */
 static int begin_line(struct mn_log *log, struct mn_json *json, const char *event) {
   if (!log->file || log->error) return 0;
-  if (log->ended && (log->error = cut(log)) != 0) return 0;
-  log->ended = 0;
   mn_json_begin(json, log->file, 0);
   mn_json_open(json, NULL);
   mn_json_string(json, "event", event);
@@ -168,6 +161,8 @@ static void write_value(struct mn_json *json, const struct mn_session *session, 
 
 void mn_log_resume(struct mn_log *log, const struct mn_session *session) {
   struct mn_json json;
+  if (log->ended) log->error = cut(log);
+  log->ended = 0;
   if (session->changes == 0 || !begin_line(log, &json, "resume")) return;
   mn_json_integer(&json, "step", session->from->progress.step);
   mn_json_string(&json, "run", session->run.id);

@@ -39,8 +39,8 @@ struct mn_log {
   double start, last; /* seconds on the monotonic clock: of opening, of the last step line */
   int64_t last_samples;
   int begun;    /* the file is new */
-  int ended;    /* the last line is this step's `end` event, which the next write replaces */
-  int64_t step; /* of the last step's line in a log that is continued, */
+  int ended;    /* the last line is this step's `end` event, which stays if the run takes no step */
+  int64_t step; /* of the last step's line in a log that is continued, 0 without one, */
   double loss;  /* and its loss, for the `end` line of a run that takes no step */
   int error;    /* errno of the first write that failed, else 0. The file gets no line from there on, and the
                    run must save its checkpoint and end; mn_log_close returns the failure. The log of the
@@ -50,14 +50,14 @@ struct mn_log {
 
 /* Opens and locks `path`, the log of the session's run; NULL to keep no log. A new run creates the file, and
  * writes the first line. A resumed run keeps an existing log up to the step of the checkpoint, if the log has
- * the checkpoint's run there and does not end before; a missing log is created, and its first line has the
- * options up to that step. MN_NO_CREATE: a new run's file exists, the log is not this run's, another run is
- * writing it, or it cannot be created; MN_IO; MN_NO_MEMORY. An existing file is then unchanged. Close the log
- * in any case. */
+ * the checkpoint's run there; a missing log is created, and its first line has the options up to that step.
+ * MN_NO_CREATE: a new run's file exists, the log is not this run's, another run is writing it, or it cannot be
+ * created; MN_IO; MN_NO_MEMORY. An existing file is then unchanged. Close the log in any case. */
 mn_status mn_log_open(struct mn_log *log, const char *path, const struct mn_session *session);
 
-/* Writes the line of a run that was resumed with other options, if there are any, before its first step. It
- * has each option of session->changed, and the option that it excludes if there is one, with their values in
+/* Before the first step of a resumed run: takes back the last line if that is the `end` event, and writes the
+ * line of a run that was resumed with other options, if there are any. It has
+ * each option of session->changed, and the option that it excludes if there is one, with their values in
  * session->config. */
 void mn_log_resume(struct mn_log *log, const struct mn_session *session);
 

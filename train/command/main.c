@@ -29,14 +29,22 @@ static void limit_spinning(char **argv) {
 }
 
 /* With stdin, stdout or stderr closed, the next file opened would get its descriptor, and results or warnings
- * would be written into a checkpoint. So /dev/null gets it: read-only as stdout, so that the write of a
- * result fails and is noticed. */
+ * would be written into a checkpoint. So the root folder gets it, which is always there: every read and write
+ * fails, and a result that is lost is noticed. */
 static void hold_standard_files(void) {
   for (int fd = 0; fd <= 2; fd++)
     if (fcntl(fd, F_GETFD) < 0 && errno == EBADF) {
-      int held = open("/dev/null", fd == 1 ? O_RDONLY : O_RDWR);
+      int held = open("/", O_RDONLY);
       (void)held; /* the lowest free number, so fd */
     }
+}
+
+/* libgomp and other libraries call exit when they cannot go on, with 1, which would mean a failed check. */
+static int returned;
+static void end_by_library(void) {
+  if (returned) return;
+  (void)!write(STDERR_FILENO, "minnow: a library has ended the program; its line above says why\n", 65);
+  _exit(MN_LIBRARY);
 }
 
 /* Results that could not be written are a failure, even if only closing reveals it. */
@@ -108,6 +116,7 @@ static void show_conversion(FILE *out, const char *path) {
 int main(int argc, char **argv) {
   hold_standard_files();
   limit_spinning(argv);
+  atexit(end_by_library);
   prctl(PR_SET_NAME, program_invocation_short_name); /* else ps and pkill call it "exe" */
   /* A reader that went away and a file at its largest size are errors to report, not deaths. */
   signal(SIGPIPE, SIG_IGN);
@@ -126,5 +135,6 @@ int main(int argc, char **argv) {
     fprintf(stderr, "minnow: %s\n", mn_message());
     if (status == MN_BAD_DATA) show_conversion(stderr, options.data);
   }
+  returned = 1;
   return status;
 }

@@ -7,14 +7,18 @@
 #include "engine/ranks/ranks.h"
 #include "kernels/clock.h"
 #include "kernels/ranks/mpi.h"
+#include "train/checkpoint/atomic_file.h"
 #include "train/command/watchdog.h"
 
 mn_status mn_saves_open(struct mn_saves *s, const struct mn_session *session,
                         const struct mn_progress *progress) {
   const struct mn_options *o = &session->options;
   struct mn_text history[MN_CHECKPOINT_HISTORY];
+  int there = 0;
   *s = (struct mn_saves){.session = session, .progress = progress};
-  s->snapshot = s->told = session->from ? progress->step : -1;
+  if (session->from) MN_TRY(mn_atomic_file_exists(o->checkpoint, &there));
+  s->told = session->from ? progress->step : -1;
+  s->snapshot = there ? progress->step : -1; /* without it an older file or the best was resumed */
   s->snapshot_time = mn_seconds();
   if (!o->checkpoint || o->dry_run) return MN_OK;
   MN_TRY(mn_saver_open(&s->saver, o->checkpoint, (int)o->keep, session->model, session->optimizer));

@@ -16,7 +16,7 @@
 mn_status mn_session_context(struct mn_device **out, const struct mn_options *o, const char *device,
                              const char *precision) {
   const int most = omp_get_max_threads();
-  if (o->threads > most)
+  if (o->threads > 0 && o->threads > most)
     return mn_fail(MN_USAGE, "--threads %ld, but OMP_NUM_THREADS, or else the cores, allow %d: 1 to %d work",
                    (long)o->threads, most, most);
   if (o->threads > 0) {

@@ -201,6 +201,9 @@ static mn_status open(struct run *r, const struct mn_options *options) {
   mn_session_describe(s);
   if (r->log.file && r->log.begun && progress->step > 0)
     mn_announce(o, "log: %s is new, and begins at step %ld", o->log, (long)progress->step);
+  else if (r->log.file && r->log.step + r->log_every <= progress->step)
+    mn_announce(o, "log: %s has no step's line after step %ld, and goes on behind step %ld", o->log,
+                (long)r->log.step, (long)progress->step);
   describe_places(r);
   if (!o->dry_run) mn_announce_training(r->trainer, o);
   mn_progress_open(progress->step, o->quiet);

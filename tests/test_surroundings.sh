@@ -1,0 +1,89 @@
+#!/usr/bin/env bash
+# What a process inherits: settings of OpenMP's, a system without /dev/null, a small stack, a child that is ended from outside. A
+# command does its work, or ends with one line that names the cause, in seconds; it blames no file and no training for it.
+set -euo pipefail
+minnow=$(realpath "${MINNOW:-build/minnow}")
+read -ra cc <<<"${CC:-gcc}"
+if [[ ${CFLAGS:-} == *-fsanitize* ]]; then
+  echo "skipped: a sanitizer has surroundings of its own"
+  echo "0 passed, 0 failed"
+  exit 0
+fi
+folder=$(mktemp -d)
+trap 'rm -rf "$folder"' EXIT
+cp data/digits.h5 "$folder"
+cd "$folder"
+passed=0
+complain() { echo "$*" >&2; cat err >&2; exit 1; }
+train=(train --device cpu --data digits.h5 --hidden 16 --quiet)
+
+# ends CODES WORDS COMMAND…: within 20 s, with one of the codes (0|64) and, unless it is 0, with one line that has the words.
+ends() {
+  local code=0
+  timeout -k 1 20 "${@:3}" >out 2>err </dev/null || code=$?
+  [[ "|$1|" == *"|$code|"* ]] || complain "${*:3}: exit code $code, not $1"
+  [ $code = 0 ] || { [ "$(grep -c '' err)" = 1 ] && grep -qE "$2" err; } || complain "${*:3}: not one line with $2"
+  passed=$((passed + 1))
+}
+
+# Drawn: each variable is unset or has one of its values. The result depends on none of them.
+ends 0 "" env OMP_NUM_THREADS=1 "$minnow" "${train[@]}" --steps 5
+mv out expected
+values=(OMP_NUM_THREADS=3 "OMP_NUM_THREADS=2,1" OMP_THREAD_LIMIT=1 OMP_THREAD_LIMIT=2 OMP_DYNAMIC=true OMP_MAX_ACTIVE_LEVELS=0
+  OMP_MAX_ACTIVE_LEVELS=1 OMP_NESTED=true OMP_PROC_BIND=true OMP_SCHEDULE=dynamic OMP_STACKSIZE=1M OMP_STACKSIZE=" 512 k "
+  OPENBLAS_NUM_THREADS=1 OPENBLAS_NUM_THREADS=3 GOMP_CPU_AFFINITY=0 OMP_NUM_THREADS=0)
+RANDOM=1
+for value in "${values[@]}"; do
+  settings=("$value")
+  for other in "${values[@]}"; do [ $((RANDOM % 5)) != 0 ] || settings+=("$other"); done
+  ends 0 "" env "${settings[@]}" "$minnow" "${train[@]}" --steps 5
+  [ "$(grep -v loss out)" = "$(grep -v loss expected)" ] || complain "${settings[*]}: another answer"
+done
+for size in 16k 20k 64K 100 16384B; do
+  ends 64 "OMP_STACKSIZE=$size is too small" env OMP_NUM_THREADS=2 OMP_STACKSIZE="$size" "$minnow" "${train[@]}" --steps 5
+done
+ends 64 "OMP_NUM_THREADS=2147483648" env OMP_NUM_THREADS=2147483648 "$minnow" "${train[@]}" --steps 5
+
+# What a library says before it ends the process is not the code of a failed check.
+echo '#include <stdlib.h>
+int openblas_get_num_threads(void) { exit(1); }' >exits.c
+"${cc[@]}" -shared -fPIC -o exits.so exits.c
+ends 70 "a library has ended the program" env LD_PRELOAD="$PWD/exits.so" "$minnow" "${train[@]}" --steps 5
+
+"$minnow" "${train[@]}" --steps 4 --keep 3 --save-every 1 --checkpoint run.h5 >out 2>err || complain "no run"
+saved() { sha1sum run*.h5; }
+before=$(saved)
+for stack in 96 200 400; do
+  ends 71 "stack of $stack KiB.*ulimit -s" bash -c "ulimit -s $stack; exec '$minnow' train --checkpoint run.h5 --resume --steps 9 --quiet"
+done
+
+# The child that tries a file out ends before it has.
+echo '#define _GNU_SOURCE
+#include <dlfcn.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <unistd.h>
+pid_t fork(void) {
+  pid_t child = ((pid_t (*)(void))dlsym(RTLD_NEXT, "fork"))();
+  if (child == 0) raise(atoi(getenv("ENDED_BY")));
+  return child;
+}' >ended.c
+"${cc[@]}" -shared -fPIC -o ended.so ended.c -ldl
+for how in "9:71:Killed" "14:70:Alarm clock" "31:70:Bad system call"; do
+  IFS=: read -r signal code words <<<"$how"
+  for command in "verify run.h5" "info run.h5" "train --checkpoint run.h5 --resume --steps 9 --quiet" "eval --checkpoint run.h5 --data digits.h5 --quiet"; do
+    read -ra words_of <<<"$command"
+    ends "$code" "run.h5: .*ended from outside \($words" env ENDED_BY="$signal" LD_PRELOAD="$PWD/ended.so" "$minnow" "${words_of[@]}"
+  done
+done
+# One that crashes says of its file that it does.
+ends 65 "crashes the HDF5 library" env ENDED_BY=11 LD_PRELOAD="$PWD/ended.so" "$minnow" verify run.h5
+[ "$(saved)" = "$before" ] || complain "files of the run have changed"
+
+if unshare -rm true 2>/dev/null; then
+  ends 0 "" unshare -rm sh -c "mount -t tmpfs none /dev && exec '$minnow' verify run.h5"
+  ends 0 "" unshare -rm sh -c "mount -t tmpfs none /dev && exec '$minnow' train --checkpoint run.h5 --resume --steps 9 --quiet <&- 2>&-"
+else
+  echo "skipped: a namespace without /dev/null needs unshare -rm"
+fi
+echo "$passed passed, 0 failed"
