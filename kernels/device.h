@@ -32,7 +32,7 @@ MN_API mn_status mn_device_read(struct mn_device *device, double *to, const void
 MN_C mn_status mn_cuda_open(struct mn_device *device);
 MN_C void mn_cuda_close(struct mn_device *device);
 
-/* Starts OpenMP's threads, and notes their number if OMP_THREAD_LIMIT or OMP_MAX_ACTIVE_LEVELS make it smaller
+/* Starts OpenMP's threads, and notes their number if OMP_THREAD_LIMIT or OMP_MAX_ACTIVE_LEVELS make it less
  * than omp_get_max_threads(). MN_USAGE: OMP_NUM_THREADS or OMP_STACKSIZE cannot work. mn_team_limit has the
  * calling thread ask for no more than that number, and for the same number each time in spite of OMP_DYNAMIC:
  * a product of OpenBLAS's waits for ever for threads that it does not get. */

@@ -51,8 +51,8 @@ struct mn_log {
 /* Opens and locks `path`, the log of the session's run; NULL to keep no log. A new run creates the file, and
  * writes the first line. A resumed run keeps an existing log up to the step of the checkpoint, if the log has
  * the checkpoint's run there; a missing log is created, and its first line has the options up to that step.
- * MN_NO_CREATE: a new run's file exists, the log is not this run's, another run is writing it, or it cannot be
- * created; MN_IO; MN_NO_MEMORY. An existing file is then unchanged. Close the log in any case. */
+ * MN_NO_CREATE: a new run's file exists, the log is not this run's, another run is writing it, or it cannot
+ * be created; MN_IO; MN_NO_MEMORY. An existing file is then unchanged. Close the log in any case. */
 mn_status mn_log_open(struct mn_log *log, const char *path, const struct mn_session *session);
 
 /* Before the first step of a resumed run: takes back the last line if that is the `end` event, and writes the
