@@ -67,12 +67,13 @@ command_ends 0 "" -n 2 "${as_host[@]}" "$minnow" train --device "$device" --data
 # From one rank to several and back, as if it had been one all the time.
 "$minnow" train "${options[@]}" --quiet --checkpoint turn.h5 --stop-at 8 >out
 for n in "${ranks[@]}"; do
-  command_ends 0 "" -n "$n" "${as_host[@]}" "$minnow" train --device "$device" --quiet --checkpoint turn.h5 --resume --stop-at $((8 + 2 * n))
+  command_ends 0 "was written with ranks" -n "$n" "${as_host[@]}" "$minnow" train --device "$device" --quiet --checkpoint turn.h5 --resume \
+    --stop-at $((8 + 2 * n))
 done
 "$minnow" train --device "$device" --quiet --checkpoint turn.h5 --resume >out
 "$minnow" diff alone.h5 turn.h5 >/dev/null || fail "resumed by other numbers of ranks, it is another run"
 # What a resume passes over is told once, not by each rank.
-"$minnow" train "${options[@]}" --quiet --checkpoint cut.h5 --keep 2 --save-every 12 --stop-at 18 >out
+command_ends 0 "" -n 2 "${as_host[@]}" "$minnow" train "${options[@]}" --quiet --checkpoint cut.h5 --keep 2 --save-every 12 --stop-at 18
 truncate --size 1000 cut.h5
 command_ends 0 "passed over .*cut.h5" -n 2 "${as_host[@]}" "$minnow" train --device "$device" --quiet --checkpoint cut.h5 --resume
 # So is a label that makes more classes than there are rows.
@@ -85,7 +86,8 @@ command_ends 0 "labelled.h5 has a label" -n 2 "${as_host[@]}" "$minnow" train --
 for n in "${ranks[@]}"; do
   command_ends 0 "" -n "$n" "${as_host[@]}" "$minnow" train "${options[@]}" --precision fp64 --quiet --ranks "1x$n" \
     --checkpoint "replicas$n.h5" --stop-at 12
-  command_ends 0 "" -n 2 "${as_host[@]}" "$minnow" train --device "$device" --checkpoint "replicas$n.h5" --resume --ranks 2x1
+  command_ends 0 "was written with ranks '1x$n', and this is '2x1'" -n 2 "${as_host[@]}" "$minnow" train --device "$device" \
+    --checkpoint "replicas$n.h5" --resume --ranks 2x1
   diff alone64 out >&2 || fail "$n replicas, then 2 shards, tell otherwise"
 done
 # Of the digits and of a stack, both with a head, shards and then replicas tell in all digits that are printed what one rank does.
@@ -100,9 +102,20 @@ for case in digits stack; do
   "$minnow" train "${trained[@]}" --quiet >whole
   for n in "${ranks[@]}"; do
     command_ends 0 "" -n "$n" "${as_host[@]}" "$minnow" train "${trained[@]}" --quiet --checkpoint "$case$n.h5" --stop-at 12
-    command_ends 0 "" -n 2 "${as_host[@]}" "$minnow" train --device "$device" --checkpoint "$case$n.h5" --resume --ranks 1x2 "${again[@]}"
+    command_ends 0 "was written with ranks" -n 2 "${as_host[@]}" "$minnow" train --device "$device" --checkpoint "$case$n.h5" --resume \
+      --ranks 1x2 "${again[@]}"
     diff whole out >&2 || fail "$case: $n shards, then 2 replicas, tell otherwise"
   done
+done
+# Without --ranks as many ranks go on in the grid that the checkpoint was saved by, to the same bytes.
+for grid in 1x2 2x1; do
+  for stop in 24 12; do
+    command_ends 0 "" -n 2 "${as_host[@]}" "$minnow" train "${options[@]}" --quiet --ranks "$grid" --checkpoint grid.h5 --stop-at "$stop"
+    [ "$stop" = 12 ] || mv grid.h5 whole.h5
+  done
+  command_ends 0 "" -n 2 "${as_host[@]}" "$minnow" train --device "$device" --quiet --checkpoint grid.h5 --resume
+  cmp -s grid.h5 whole.h5 || fail "--ranks $grid: resumed without naming it, it ends in other bytes"
+  rm grid.h5
 done
 # So do replicas of a large weight, of which each updates a share, and one rank from their checkpoint on.
 large=(--device "$device" --synthetic 256 --in 2048 --hidden 2048 --groups 64 --batch 16 --steps 4 --momentum 0.9 --lr 0.05 --precision fp64)

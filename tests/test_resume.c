@@ -4,6 +4,7 @@
 
 #include "tests/check.h"
 #include "train/checkpoint/checkpoint.h"
+#include "train/command/options.h"
 
 #define QUIET "train --quiet --device cpu "
 #define TOLD "train --device cpu "
@@ -177,6 +178,108 @@ static void nesterov_goes_with_the_momentum(void **state) {
 
 /* A finished run goes on; the schedule is taken over the new horizon, as if it had been that from the start.
  */
+/* Of each option of train an example behind the base, which is of rows or without any. */
+#define SIZES "--hidden 8 --groups 2 --batch 6 --epochs 4 "
+#define ROWS "--data %1$c/rows.h5 "
+#define RANDOM "--synthetic 48 --in 4 "
+static const struct {
+  const char *name, *words;
+} examples[] = {
+    {"data", SIZES ROWS},
+    {"x", SIZES ROWS "--x x"},
+    {"y", SIZES ROWS "--y y"},
+    {"validation", SIZES "--data %1$c/good.h5 --validation 0.3"},
+    {"standardize", SIZES ROWS "--standardize"},
+    {"place", SIZES ROWS "--place file"},
+    {"synthetic", SIZES RANDOM},
+    {"noise", SIZES RANDOM "--noise 0.3"},
+    {"test-rows", SIZES RANDOM "--test-rows 9"},
+    {"in", SIZES "--synthetic 48 --in 7"},
+    {"hidden", ROWS "--hidden 12,8 --groups 2 --batch 6 --epochs 4"},
+    {"groups", ROWS "--hidden 8 --groups 4 --batch 6 --epochs 4"},
+    {"head", SIZES ROWS "--head 5"},
+    {"eps", SIZES ROWS "--eps 0.1"},
+    {"slope", SIZES ROWS "--slope 0.2"},
+    {"loss", SIZES ROWS "--loss cross-entropy"},
+    {"plan", SIZES ROWS "--plan none"},
+    {"epochs", ROWS "--hidden 8 --groups 2 --batch 6 --epochs 5"},
+    {"steps", ROWS "--hidden 8 --groups 2 --batch 6 --steps 17"},
+    {"patience", SIZES ROWS "--patience 2"},
+    {"batch", ROWS "--hidden 8 --groups 2 --batch 5 --epochs 4"},
+    {"optimizer", SIZES ROWS "--optimizer sgd"},
+    {"lr", SIZES ROWS "--lr 0.002"},
+    {"momentum", SIZES ROWS "--momentum 0.5"},
+    {"weight-decay", SIZES ROWS "--weight-decay 0.1"},
+    {"nesterov", SIZES ROWS "--nesterov"},
+    {"beta1", SIZES ROWS "--beta1 0.5"},
+    {"beta2", SIZES ROWS "--beta2 0.5"},
+    {"adam-eps", SIZES ROWS "--adam-eps 0.1"},
+    {"clip", SIZES ROWS "--clip 0.1"},
+    {"accumulate", SIZES ROWS "--accumulate 2"},
+    {"on-nonfinite", SIZES ROWS "--on-nonfinite skip"},
+    {"seed", SIZES ROWS "--seed 3"},
+    {"schedule", SIZES ROWS "--schedule constant"},
+    {"step-every", SIZES ROWS "--schedule step --step-every 3"},
+    {"step-factor", SIZES ROWS "--schedule step --step-factor 0.5"},
+    {"warmup", SIZES ROWS "--warmup 9"},
+    {"threads", SIZES ROWS "--threads 1"},
+    {"precision", SIZES ROWS "--precision bf16"},
+    {"save-every", SIZES ROWS "--save-every 2"},
+    {"keep", SIZES ROWS "--keep 2"},
+    {"best", SIZES ROWS "--best"},
+    {"init", SIZES ROWS "--init part.h5"},
+    {"log", SIZES ROWS "--log %1$c/run.jsonl"},
+    {"log-every", SIZES ROWS "--log %1$c/run.jsonl --log-every 5"},
+    /* The process's own: */
+    {"stop-at", NULL},
+    {"dry-run", NULL},
+    {"device", NULL},
+    {"ranks", NULL},
+    {"rank-timeout", NULL},
+    {"checkpoint", NULL},
+    {"resume", NULL},
+    {"plot", NULL},
+    {"force", NULL},
+    {"json", NULL},
+    {"verbose", NULL},
+    {"quiet", NULL},
+};
+
+static void make_folder(const char *name) {
+  char to[32];
+  assert_int_equal(mkdir(name, 0777), 0);
+  snprintf(to, sizeof to, "%s/rows.h5", name), copy(to, "rows.h5");
+  snprintf(to, sizeof to, "%s/good.h5", name), copy(to, "good.h5");
+}
+
+/* A run that is stopped, and resumed without naming the option, ends in the bytes of one that was not. */
+static void a_resume_needs_no_option(void **state) {
+  static const char *const folders[] = {"a", "b"};
+  char words[512], line[640];
+  assert_int_equal(setenv("OMP_NUM_THREADS", "2", 1), 0);
+  for (int i = 0; i < mn_option_count; i++) {
+    const struct mn_option_row *row = &mn_option_rows[i];
+    const int kept = row->flags & (MN_OPTION_CONFIG | MN_OPTION_KEPT);
+    size_t k = 0;
+    if (!mn_option_taken(i, MN_COMMAND_TRAIN)) continue;
+    while (k < COUNT(examples) && strcmp(examples[k].name, row->name) != 0) k++;
+    if (k == COUNT(examples)) fail_msg("--%s has no example", row->name);
+    assert_true(!kept == !examples[k].words || strcmp(row->name, "init") == 0);
+    if (!examples[k].words) continue;
+    for (int stops = 0; stops < 2; stops++) {
+      make_folder(folders[stops]);
+      snprintf(words, sizeof words, examples[k].words, *folders[stops]);
+      snprintf(line, sizeof line, QUIET "%s --checkpoint %s/run.h5%s", words, folders[stops],
+               stops ? " --stop-at 5" : "");
+      succeed(line);
+    }
+    succeed(QUIET "--checkpoint b/run.h5 --resume");
+    assert_same_file("a/run.h5", "b/run.h5");
+    for (int f = 0; f < 2; f++) assert_int_equal(nftw(folders[f], sweep, 16, FTW_DEPTH | FTW_PHYS), 0);
+  }
+  assert_int_equal(unsetenv("OMP_NUM_THREADS"), 0);
+}
+
 /* Killed between the saves of the best and of the newest at its last step: the best is whole, and run.h5 is
  * what the run was to leave. */
 static void a_finished_run_without_its_file_saves_it(void **state) {
@@ -471,6 +574,7 @@ int main(void) {
       TEST(the_course_may_change),
       TEST(a_log_that_is_not_there_is_told),
       TEST(nesterov_goes_with_the_momentum),
+      TEST(a_resume_needs_no_option),
       TEST(a_finished_run_without_its_file_saves_it),
       TEST(a_finished_run_goes_on),
       TEST(what_makes_the_model_may_not),

@@ -70,8 +70,8 @@ mn_status mn_weights_sizes(const char *path, struct mn_model_config *config);
 enum { MN_DESCRIBE_ORDER = 3 };
 void mn_describe_order(struct mn_text out[MN_DESCRIBE_ORDER], int64_t rows);
 
-/* The fingerprint of `device`: version, device, precision, libraries. Returns how many there are. If one
- * differs from a checkpoint's, the last bits of results may. */
+/* The fingerprint of `device`: version, device, precision, libraries, and the grid of ranks if there are any.
+ * Returns how many there are. If one differs from a checkpoint's, the last bits of results may. */
 int mn_describe_fingerprint(const struct mn_device *device, struct mn_text out[MN_CHECKPOINT_FINGERPRINT]);
 
 /* A checkpoint of `model` with its fingerprint, without progress and options; the arrays of its tensors are

@@ -49,6 +49,8 @@ int mn_describe_fingerprint(const struct mn_device *device, struct mn_text out[M
   set_text(&out[count++], "precision", "%s", mn_precision_name(device->precision));
   set_text(&out[count++], "blas", "%.200s", openblas_get_config());
   set_text(&out[count++], "hdf5", "%u.%u.%u", major, minor, release);
+  if (device->ranks)
+    set_text(&out[count++], "ranks", "%dx%d", device->ranks->shards.size, device->ranks->replicas.size);
   if (device->type == MN_DEVICE_CPU) return count;
   set_text(&out[count++], "cuda", "%s", device->versions.cuda);
   set_text(&out[count++], "driver", "%s", device->versions.driver);

@@ -107,8 +107,11 @@ enum {
   MN_OPTION_ABOVE = 2,  /* low itself is not allowed */
   MN_OPTION_BELOW = 4,  /* nor is high */
   MN_OPTION_COURSE = 8, /* a training option of MN_OPTION_CONFIG that --resume may change */
-  MN_OPTION_KEPT = 16,  /* a resumed run has it too, though it makes no difference to the result */
+  MN_OPTION_KEPT = 16,  /* a resumed run has it too: the result does not depend on it, or in the last bits */
 };
+/* An option without MN_OPTION_CONFIG and MN_OPTION_KEPT is this process's alone: no byte of the result depends
+ * on it, or /fingerprint has what the bytes depend on, and a resume tells if that is another (--device,
+ * --ranks). */
 
 struct mn_option_row {
   const char *name;

@@ -22,7 +22,7 @@ OPTION(INTEGER, part, "part", NULL, READS, 0, 0, 0, "auto",
        "which rows: the test part's, the train part's, or all of --x, a name from the file's root on; a run "
        "with --validation has parts of its own; auto: the test part's if there is one, else all",
        .words = parts)
-OPTION(INTEGER, place, "place", NULL, RUNS, 0, 0, 0, "auto",
+OPTION(INTEGER, place, "place", NULL, RUNS, KEPT, 0, 0, "auto",
        "where the rows wait: in the device's memory, in host memory, or in the file; auto: the first that "
        "has room",
        .words = mn_place_words)
@@ -102,7 +102,7 @@ OPTION(INTEGER, warmup, "warmup", "N", TRAIN, COURSE, 0, LARGEST, "auto",
 HEADING("Device", "--device cuda:1 --precision bf16")
 OPTION(TEXT, device, "device", "auto|cpu|cuda|cuda:N", RUNS | CHECKS, 0, 0, 0, "auto",
        "auto: the GPU where there is one")
-OPTION(INTEGER, threads, "threads", "N", RUNS | CHECKS, 0, 1, 1024, "auto",
+OPTION(INTEGER, threads, "threads", "N", RUNS | CHECKS, KEPT, 1, 1024, "auto",
        "that the CPU computes with; auto: OMP_NUM_THREADS, or all cores; of these a quarter, or one, for "
        "small products",
        .automatic = RUNS | CHECKS)

@@ -101,14 +101,17 @@ mn_status mn_ranks_introduce(const struct mn_session *s) {
   return mn_ranks_agree(s->ranks, status);
 }
 
-/* The grid is that of --ranks. By default it has the most shards, up to the ranks of a host, whose number
+/* The grid is that of --ranks, else, among as many ranks, the one that a resumed checkpoint was saved by: its
+ * bytes depend on it. By default it has the most shards, up to the ranks of a host, whose number
  * divides ranks and groups; the rest are replicas. A batch that the replicas do not divide, or a layer that
  * the shards do not, is refused later. */
 mn_status mn_ranks_choose_grid(const struct mn_session *s, const struct mn_model_config *c) {
   const char *text = s->options.ranks;
+  const char *then = s->from ? mn_text_find(s->from->fingerprint, s->from->fingerprint_count, "ranks") : NULL;
   const int size = s->ranks ? s->ranks->all.size : 1;
-  long shards = s->ranks ? s->ranks->neighbours : 1, replicas;
+  long shards = s->ranks ? s->ranks->neighbours : 1, replicas, p, d;
   mn_status status = MN_OK;
+  if (strcmp(text, "auto") == 0 && then && read_grid(then, &p, &d) && p * d == size) text = then;
   while (shards > 1 && (size % shards || c->groups % shards)) shards--;
   if (strcmp(text, "auto") != 0 && !read_grid(text, &shards, &replicas))
     status = mn_fail(MN_USAGE, "--ranks '%s': 4x2, for 2 replicas of 4 shards each, is an example", text);

@@ -16,12 +16,13 @@
 mn_status mn_session_context(struct mn_device **out, const struct mn_options *o, const char *device,
                              const char *precision) {
   const int most = omp_get_max_threads();
-  if (o->threads > 0 && o->threads > most)
+  const int64_t threads = o->threads < most ? o->threads : most; /* a checkpoint's may be another host's */
+  if (o->threads > most && mn_options_given(o, "threads"))
     return mn_fail(MN_USAGE, "--threads %ld, but OMP_NUM_THREADS, or else the cores, allow %d: 1 to %d work",
                    (long)o->threads, most, most);
-  if (o->threads > 0) {
-    omp_set_num_threads((int)o->threads);
-    openblas_set_num_threads((int)o->threads); /* one without OpenMP has a number of its own */
+  if (threads > 0) {
+    omp_set_num_threads((int)threads);
+    openblas_set_num_threads((int)threads); /* one without OpenMP has a number of its own */
   }
   MN_TRY(mn_device_open(out, device, precision));
   (*out)->all_threads = o->threads > 0;
@@ -321,16 +322,19 @@ void mn_session_close(struct mn_session *s) {
 }
 
 static void warn_of_differences(const struct mn_session *s) {
-  struct mn_text now[MN_CHECKPOINT_FINGERPRINT];
-  const int count = mn_describe_fingerprint(s->device, now);
+  struct mn_text now[MN_CHECKPOINT_FINGERPRINT + 1];
+  int count = mn_describe_fingerprint(s->device, now);
+  if (!s->ranks && mn_text_find(s->from->fingerprint, s->from->fingerprint_count, "ranks"))
+    now[count++] = (struct mn_text){"ranks", "1x1"};
   for (int i = 0; i < count; i++) {
     const char *then = mn_text_find(s->from->fingerprint, s->from->fingerprint_count, now[i].name);
-    if (then && strcmp(then, now[i].value) == 0) continue;
+    if (!then) then = strcmp(now[i].name, "ranks") == 0 ? "1x1" : "unknown";
+    if (strcmp(then, now[i].value) == 0) continue;
     mn_escape_print(
         stderr,
         "minnow: warning: %s was written with %s '%s', and this is '%s'; the last bits may come out "
         "otherwise\n",
-        s->from_path, now[i].name, then ? then : "unknown", now[i].value);
+        s->from_path, now[i].name, then, now[i].value);
   }
 }
 
