@@ -4,7 +4,9 @@
 #include "tests/command_run.h"
 #include "train/checkpoint/checkpoint.h"
 
-#define RUN "train --quiet --device cpu --hidden 4 --groups 2 --synthetic 64 --in 4 --batch 16 --steps 8 "
+#define LONG                                                                                                 \
+  "train --quiet --device cpu --hidden 4 --groups 2 --synthetic 64 --in 4 --batch 16 --steps 2000000000 "
+#define RUN LONG "--steps 8 "
 #define VICTIM "\"not a log\"\n"
 
 static void put_text(hid_t file, const char *name, const char *words) {
@@ -167,6 +169,39 @@ static void its_identity_is_one(void **state) {
 }
 
 /* Nothing that a shell or make acts on gets into a log, which a program might be made to read as its own. */
+/* While a run trains, no other begins at a name that it may take, or that may take its own. */
+static void names_of_a_running_run_are_its_own(void **state) {
+  static const struct {
+    const char *runs, *begins;
+    int status;
+  } pairs[] = {{"run.h5", "run.1.h5", 73},    {"run.h5", "run.999.h5", 73},
+               {"run.h5", "run.best.h5", 73}, {"run.h5", "run.damaged-2.h5", 73},
+               {"run.3.h5", "run.h5", 73},    {"run.h5", "run-1.h5", 0},
+               {"run.h5", "runs.1.h5", 0},    {"run.h5", "run.1.hdf5", 0}};
+  for (size_t i = 0; i < COUNT(pairs); i++) {
+    char line[256], lock[64], words[128];
+    assert_int_equal(mkdir("names", 0777), 0);
+    snprintf(line, sizeof line, LONG "--checkpoint names/%s", pairs[i].runs);
+    int out = temporary_file(), err = temporary_file();
+    const pid_t child = start(line, out, err, &(struct circumstances){0});
+    snprintf(lock, sizeof lock, "names/%s.lock", pairs[i].runs);
+    while (access(lock, F_OK) != 0) usleep(1000);
+    snprintf(line, sizeof line, RUN "--checkpoint names/%s", pairs[i].begins);
+    snprintf(words, sizeof words, "%s|a run is saving to %s", pairs[i].begins, pairs[i].runs);
+    const struct result *r = run(line);
+    if (pairs[i].status)
+      assert_complains(line, r, pairs[i].status, words);
+    else
+      assert_succeeds(line, r);
+    kill(child, SIGTERM);
+    assert_int_equal(wait_for(child), 75);
+    snprintf(line, sizeof line, "names/%s.lock", pairs[i].begins);
+    assert_int_equal(access(line, F_OK), -1);
+    close(out), close(err);
+    assert_int_equal(nftw("names", sweep, 16, FTW_DEPTH | FTW_PHYS), 0);
+  }
+}
+
 static void words_stay_words(void **state) {
   char text[TEXT] = "";
   make_evil((const char *const[][2]){{"x", "$(touch pwned)`touch pwned`\x1b[2J\xc2\x9b"
@@ -195,6 +230,7 @@ int main(void) {
       cmocka_unit_test(its_data_are_in_its_folder),
       cmocka_unit_test(its_identity_is_one),
       cmocka_unit_test(words_stay_words),
+      cmocka_unit_test(names_of_a_running_run_are_its_own),
       cmocka_unit_test(another_runs_files_are_not_its_own),
       cmocka_unit_test(its_rows_are_in_its_identity),
       cmocka_unit_test(its_first_weights_are_in_its_identity),

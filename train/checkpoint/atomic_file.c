@@ -25,6 +25,7 @@
 #include <unistd.h>
 
 static const char suffix[] = ".saving-"; /* then SUFFIX_DIGITS hex digits */
+static const char lock_suffix[] = MN_ATOMIC_FILE_LOCK;
 enum { SUFFIX_DIGITS = 16, MOST_LINKS = 40 };
 
 mn_status mn_atomic_file_fail(const char *doing, const char *path, int error) {
@@ -120,7 +121,7 @@ static mn_status list_folder(const char *path, void (*take)(void *to, const char
 }
 
 struct search {
-  const char *base;
+  const char *path, *base;
   char *first; /* MN_ATOMIC_FILE_PATH bytes: the base, or else the first in order of all that follow */
   int owner;   /* instead: a name that `base` follows from */
 };
@@ -138,6 +139,34 @@ mn_status mn_atomic_file_any(char found[MN_ATOMIC_FILE_PATH], const char *path, 
   struct search search = {.base = basename(path), .first = found, .owner = owner};
   found[0] = 0;
   return list_folder(path, look, &search);
+}
+
+/* Whether `path` has lost its writer. A writer holds a lock that ends with the process, on this machine or
+ * another; without locks the file stays. */
+static int is_stale(const char *path) {
+  int fd = open(path, O_RDWR | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK); /* NFS locks only what may be written */
+  if (fd < 0) return 0;
+  int stale = flock(fd, LOCK_EX | LOCK_NB) == 0;
+  close(fd);
+  return stale;
+}
+
+static void look_for_lock(void *to, const char *entry) {
+  const struct search *s = to;
+  char path[2 * MN_ATOMIC_FILE_PATH];
+  const int length = (int)strlen(entry) - (int)strlen(lock_suffix), folder = (int)(s->base - s->path);
+  if (length <= 0 || strcmp(entry + length, lock_suffix) != 0) return;
+  char *base = path + snprintf(path, sizeof path, "%.*s", folder, s->path);
+  snprintf(base, sizeof path - (size_t)folder, "%.*s", length, entry);
+  if (!mn_atomic_file_follows(s->base, base) && !mn_atomic_file_follows(base, s->base)) return;
+  strcat(base, lock_suffix);
+  if (!is_stale(path)) snprintf(s->first, MN_ATOMIC_FILE_PATH, "%.*s", length, entry);
+}
+
+mn_status mn_atomic_file_locked(char found[MN_ATOMIC_FILE_PATH], const char *path) {
+  struct search search = {.path = path, .base = basename(path), .first = found};
+  found[0] = 0;
+  return list_folder(path, look_for_lock, &search);
 }
 
 mn_status mn_atomic_file_exists(const char *path, int *there) {
@@ -158,16 +187,6 @@ static int is_temporary(const char *entry, const char *base) {
   if (strncmp(entry, base, length) != 0 || strncmp(entry + length, suffix, sizeof suffix - 1) != 0) return 0;
   const char *digits = entry + length + sizeof suffix - 1;
   return strlen(digits) == SUFFIX_DIGITS && strspn(digits, "0123456789abcdef") == SUFFIX_DIGITS;
-}
-
-/* Whether `path` has lost its writer. A writer holds a lock that ends with the process, on this machine or
- * another; without locks the file stays. */
-static int is_stale(const char *path) {
-  int fd = open(path, O_RDWR | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK); /* NFS locks only what may be written */
-  if (fd < 0) return 0;
-  int stale = flock(fd, LOCK_EX | LOCK_NB) == 0;
-  close(fd);
-  return stale;
 }
 
 static void remove_stale(void *to, const char *entry) {

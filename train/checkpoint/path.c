@@ -168,6 +168,19 @@ static mn_status take_lock(struct mn_checkpoint_lock *lock, const char *path, in
   return MN_OK;
 }
 
+/* Refuses run.1.h5 while the run of run.h5 trains, which may keep a file of that name, and the reverse. The
+ * caller holds its own lock, so that of two runs that begin at once one sees the other. */
+static mn_status check_names(const char *path, const char *resolved) {
+  char other[MN_ATOMIC_FILE_PATH];
+  MN_TRY(mn_atomic_file_locked(other, resolved));
+  if (!*other) return MN_OK;
+  return mn_fail(
+      MN_NO_CREATE,
+      "cannot save %s: a run is saving to %s beside it, and one of the two may take the other's name: "
+      "wait for its end, or name another checkpoint",
+      path, other);
+}
+
 static void drop(struct mn_checkpoint_lock *lock) {
   if (lock->fd >= 0) close(lock->fd);
   free(lock);
@@ -181,14 +194,19 @@ mn_status mn_checkpoint_lock(struct mn_checkpoint_lock **out, const char *path) 
   MN_TRY(mn_atomic_file_resolve(resolved, path));
   struct mn_checkpoint_lock *lock = calloc(1, sizeof *lock);
   if (!lock) return mn_fail(MN_NO_MEMORY, "no memory to lock %s", path);
-  int length = snprintf(lock->path, sizeof lock->path, "%s.lock", resolved);
+  int length = snprintf(lock->path, sizeof lock->path, "%s" MN_ATOMIC_FILE_LOCK, resolved);
   MN_REQUIRE(length < MN_ATOMIC_FILE_PATH); /* a temporary name, which is longer, fits */
   do status = take_lock(lock, path, &again);
   while (again);
+  if (status != MN_OK) {
+    drop(lock);
+    return status;
+  }
+  status = check_names(path, resolved);
   if (status == MN_OK)
     *out = lock;
   else
-    drop(lock);
+    mn_checkpoint_unlock(lock);
   return status;
 }
 

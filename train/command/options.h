@@ -109,9 +109,8 @@ enum {
   MN_OPTION_COURSE = 8, /* a training option of MN_OPTION_CONFIG that --resume may change */
   MN_OPTION_KEPT = 16,  /* a resumed run has it too: the result does not depend on it, or in the last bits */
 };
-/* An option without MN_OPTION_CONFIG and MN_OPTION_KEPT is this process's alone: no byte of the result depends
- * on it, or /fingerprint has what the bytes depend on, and a resume tells if that is another (--device,
- * --ranks). */
+/* An option without MN_OPTION_CONFIG and MN_OPTION_KEPT is this process's alone: no byte of the result
+ * depends on it, or /fingerprint has what the bytes depend on, and a resume tells a change (--device). */
 
 struct mn_option_row {
   const char *name;
