@@ -59,8 +59,8 @@ int mn_atomic_file_follows(const char *name, const char *base);
  * cannot be listed; MN_NO_MEMORY. */
 mn_status mn_atomic_file_any(char found[MN_ATOMIC_FILE_PATH], const char *path, int owner);
 
-/* The name of a checkpoint beside `path` that a live run has locked, by a file with this suffix, if the name of
- * `path` follows from it, or it from the name of `path`; else "". Errors as above. */
+/* The name of a checkpoint beside `path` that a live run has locked, by a file with this suffix, if the name
+ * of `path` follows from it, or it from the name of `path`; else "". Errors as above. */
 #define MN_ATOMIC_FILE_LOCK ".lock"
 mn_status mn_atomic_file_locked(char found[MN_ATOMIC_FILE_PATH], const char *path);
 
