@@ -547,7 +547,7 @@ mutant "answers: a write that failed" train/json.c '(fflush(out) == 0 && !ferror
 mutant "answers: a key without its comma" train/json.c 'fputs(form == JSON ? "," : ", ", json->out);' 'fputs(form == JSON ? " " : ", ", json->out);'
 mutant "answers: extremes left out" train/command/info.c 'i < SHOWN || i == least || i == largest' 'i < SHOWN'
 mutant "plot: points of evaluations that break off" train/command/plot.c 'if (fseeko(tests, 0, SEEK_SET) != 0) return no_room();' 'rewind(tests);'
-mutant "plot: a picture that breaks off" train/command/plot.c 'if (error) return mn_atomic_file_fail("write", out->path, error);' ''
+mutant "plot: a picture that breaks off" train/command/plot.c 'if (error) return mn_atomic_file_fail("write", path, error);' ''
 c=train/command/train.c
 v=train/command/saves.c
 mutant "signals: no save is asked for" $v 'if (mn_watchdog_wants_save()) return 1;' ''

@@ -264,6 +264,44 @@ static void pictures_are_drawn(void **state) {
   assert_succeeds("plot", run("plot live.jsonl --out p.svg --force"));
 }
 
+/* A resumed run replaces the picture that it has drawn, and none that it has not. */
+static void a_picture_says_whose_it_is(void **state) {
+  static const char *const endings[] = {"svg", "png"};
+  char line[512], own[32], other[32], hand[32];
+  for (int i = 0; i < 2; i++) {
+    snprintf(own, sizeof own, "own.%s", endings[i]), snprintf(other, sizeof other, "other.%s", endings[i]);
+    snprintf(hand, sizeof hand, "hand.%s", endings[i]);
+    snprintf(line, sizeof line, LABELS "--stop-at 3 --checkpoint p%d.h5 --log p%d.jsonl --plot %s", i, i,
+             own);
+    const struct result *r = run(line);
+    if (r->status == 70 && strstr(r->err, "gnuplot-nox")) SKIP("no gnuplot");
+    assert_succeeds(line, r);
+    snprintf(line, sizeof line, LABELS "--stop-at 3 --seed 3 --checkpoint q%d.h5 --log q%d.jsonl --plot %s",
+             i, i, other);
+    assert_succeeds(line, run(line));
+    write_text(hand, "<svg/>");
+    const char *const refused[] = {other, hand};
+    for (int k = 0; k < 2; k++) {
+      const uint64_t before = snapshot();
+      snprintf(line, sizeof line,
+               "train --quiet --device cpu --checkpoint p%d.h5 --resume --stop-at 5 --plot %s", i,
+               refused[k]);
+      assert_complains(line, run(line), 73, "is no picture of this run|--force");
+      assert_true(snapshot() == before);
+    }
+    snprintf(line, sizeof line,
+             "train --quiet --device cpu --checkpoint p%d.h5 --resume --stop-at 5 --plot %s", i, own);
+    assert_succeeds(line, run(line));
+    snprintf(line, sizeof line,
+             "train --quiet --device cpu --checkpoint p%d.h5 --resume --lr 0.5 --stop-at 6 --plot %s", i,
+             own);
+    assert_succeeds(line, run(line)); /* after a change it is the same run */
+    snprintf(line, sizeof line, "train --quiet --device cpu --checkpoint p%d.h5 --resume --plot %s --force",
+             i, hand);
+    assert_succeeds(line, run(line));
+  }
+}
+
 /* Numbers that are none of training's are named with their line; gnuplot would be blamed else. */
 static void plot_names_what_makes_no_sense(void **state) {
   static const struct {
@@ -406,6 +444,7 @@ int main(void) {
       cmocka_unit_test(auto_says_which_device),
       cmocka_unit_test(threads_are_those_that_are_asked_for),
       cmocka_unit_test(pictures_are_drawn),
+      cmocka_unit_test(a_picture_says_whose_it_is),
       cmocka_unit_test(plot_names_what_makes_no_sense),
       cmocka_unit_test(runs_are_told_apart),
       cmocka_unit_test(a_log_without_room_costs_no_step),

@@ -80,8 +80,23 @@ done
 ends 65 "crashes the HDF5 library" env ENDED_BY=11 LD_PRELOAD="$PWD/ended.so" "$minnow" verify run.h5
 [ "$(saved)" = "$before" ] || complain "files of the run have changed"
 
+# What gnuplot inherits: another terminal, few descriptors, no /proc. Without room it is told which.
+"$minnow" "${train[@]}" --steps 4 --log run.jsonl >out 2>err || complain "no log"
+if command -v gnuplot >out; then
+  for terminal in x11 dumb none; do
+    ends 0 "" env GNUTERM=$terminal "$minnow" plot run.jsonl --out run.svg --force
+  done
+  for ((files = 5; files < 20; files++)); do
+    ends "0|70|74|66" "Too many open files" bash -c "ulimit -n $files; exec '$minnow' plot run.jsonl --out run.svg --force"
+  done
+  ends 0 "" bash -c "ulimit -n 12; exec '$minnow' plot run.jsonl --out run.svg --force"
+else
+  echo "skipped: no gnuplot: its surroundings"
+fi
+
 if unshare -rm true 2>/dev/null; then
   ends 0 "" unshare -rm sh -c "mount -t tmpfs none /dev && exec '$minnow' verify run.h5"
+  ! command -v gnuplot >out || ends 0 "" unshare -rm sh -c "mount -t tmpfs none /proc && exec '$minnow' plot run.jsonl --out run.svg --force"
   ends 0 "" unshare -rm sh -c "mount -t tmpfs none /dev && exec '$minnow' train --checkpoint run.h5 --resume --steps 9 --quiet <&- 2>&-"
 else
   echo "skipped: a namespace without /dev/null needs unshare -rm"

@@ -34,7 +34,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
   static const mn_status allowed[] = {MN_BAD_DATA, MN_LIBRARY, MN_OK};
   char *path = (char *)fuzz_file(data, size), out[] = "/dev/shm/minnow-fuzz.svg";
   MN_REQUIRE(setenv("PATH", "", 1) == 0);
-  fuzz_check(mn_plot(out, 1, &path, 1), allowed);
+  fuzz_check(mn_plot(out, 1, "minnow run 0123456789abcdef", &path, 1), allowed);
   resume(path, size);
   return 0;
 }

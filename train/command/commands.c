@@ -82,7 +82,7 @@ mn_status mn_command_run(FILE *out, const struct mn_options *o) {
   case MN_COMMAND_BENCH:
     return run_check(out, o);
   case MN_COMMAND_PLOT:
-    return mn_plot(o->out, o->force, o->files, o->file_count);
+    return mn_plot(o->out, o->force, NULL, o->files, o->file_count);
   case MN_COMMAND_INFO:
     return mn_info(out, o->files[0], o->json);
   case MN_COMMAND_VERIFY:

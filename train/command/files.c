@@ -135,7 +135,7 @@ mn_status mn_files_check(const struct mn_options *o) {
   if (o->log && access(o->log, R_OK | W_OK) != 0 && errno != ENOENT)
     return mn_fail(MN_NO_CREATE, "--log %s: %s; name a file that can be read and written", o->log,
                    strerror(errno));
-  const int found = o->plot ? system("command -v gnuplot >/dev/null") : 0;
+  const int found = o->plot ? system("[ -n \"$(command -v gnuplot)\" ]") : 0;
   if (found == 0) return MN_OK;
   if (found < 0) return mn_fail(MN_LIBRARY, "gnuplot cannot be looked for: %s", strerror(errno));
   return mn_fail(MN_LIBRARY, "--plot needs gnuplot, which is not in PATH; install the package gnuplot-nox");

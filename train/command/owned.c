@@ -63,6 +63,11 @@ mn_status mn_owned_identify(struct mn_session *s) {
   return MN_OK;
 }
 
+void mn_owned_mark(char mark[MN_PLOT_MARK], const struct mn_session *s) {
+  const uint64_t began = XXH3_64bits(s->run.id, strcspn(s->run.id, "."));
+  snprintf(mark, MN_PLOT_MARK, "minnow run %016" PRIx64, add(began, s->run.name));
+}
+
 /* ---- names ---- */
 
 static int is_id(const char *text) {

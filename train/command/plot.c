@@ -1,17 +1,23 @@
 /* From logs to a picture: writes the points that the curves need before the script plot.gp, as its data. */
 #include "train/command/commands.h"
 
+#include <arpa/inet.h>
 #include <errno.h>
+#include <fcntl.h>
 #include <jansson.h>
 #include <math.h>
+#include <spawn.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <sys/wait.h>
 #include <unistd.h>
+#include <zlib.h>
 
 #include "train/checkpoint/atomic_file.h"
+#include "train/command/session.h"
 
 /* The text of a script, put into the program by the assembler. */
 #define SCRIPT(name, path)                                                                                   \
@@ -153,13 +159,16 @@ static mn_status no_room(void) {
                  "cannot write gnuplot's script; is there room in /tmp, and for such a file (ulimit -f)?");
 }
 
+static int is_png(const char *path) {
+  const size_t length = strlen(path);
+  return length > 4 && strcmp(path + length - 4, ".png") == 0;
+}
+
 /* Writes the script with its data. The points of evaluations go to `tests` first, since those of all runs
  * come after those of training. */
 static mn_status write_script(FILE *script, FILE *tests, const char *out, char **logs, int count,
                               struct run *runs) {
-  const size_t length = strlen(out);
-  fprintf(script, "png = %d\nheight = 720\n%s$train << END\n",
-          length > 4 && strcmp(out + length - 4, ".png") == 0, paper_script);
+  fprintf(script, "png = %d\nheight = 720\n%s$train << END\n", is_png(out), paper_script);
   for (int i = 0; i < count; i++) MN_TRY(read_log((FILE *[]){script, tests}, &runs[i], logs[i]));
   fputs("END\n$test << END\n", script);
   if (fseeko(tests, 0, SEEK_SET) != 0) return no_room(); /* rewind would forget an error */
@@ -183,31 +192,77 @@ static void read_reason(FILE *errors, char *out, size_t size) {
   }
 }
 
-/* Runs gnuplot without the user's start-up files (-d), so that a picture depends on its script alone, and
- * copies the picture into the file, since gnuplot does not check its own writes. The shell's command has no
- * name of a file. */
-static mn_status run_gnuplot(const struct mn_atomic_file *out, FILE *script, FILE *errors) {
-  char command[96], bytes[1 << 14], reason[256];
-  int error = 0;
+/* Starts gnuplot without the user's start-up files (-d) and terminal, so that a picture depends on its script
+ * alone. *picture: the end of a pipe to read from. Returns errno or 0. */
+static int start_gnuplot(pid_t *child, FILE **picture, FILE *script, FILE *errors) {
+  posix_spawn_file_actions_t files;
+  int ends[2];
+  if (lseek(fileno(script), 0, SEEK_SET) < 0 || pipe2(ends, O_CLOEXEC) != 0) return errno;
+  unsetenv("GNUTERM");
+  MN_REQUIRE(posix_spawn_file_actions_init(&files) == 0 &&
+             posix_spawn_file_actions_adddup2(&files, fileno(script), STDIN_FILENO) == 0 &&
+             posix_spawn_file_actions_adddup2(&files, ends[1], STDOUT_FILENO) == 0 &&
+             posix_spawn_file_actions_adddup2(&files, fileno(errors), STDERR_FILENO) == 0);
+  const int error = posix_spawnp(child, "gnuplot", &files, NULL, (char *[]){"gnuplot", "-d", NULL}, environ);
+  (void)posix_spawn_file_actions_destroy(&files);
+  close(ends[1]);
+  *picture = fdopen(ends[0], "r");
+  MN_REQUIRE(*picture);
+  return error;
+}
+
+/* Copies gnuplot's picture into the file, since gnuplot does not check its own writes. */
+static mn_status run_gnuplot(FILE *to, const char *path, FILE *script, FILE *errors) {
+  char bytes[1 << 14], reason[256];
+  int how = 0, error = 0;
+  pid_t child;
+  FILE *picture = NULL;
   size_t count, size = 0;
-  snprintf(command, sizeof command, "exec gnuplot -d </dev/fd/%d 2>/dev/fd/%d", fileno(script),
-           fileno(errors));
-  FILE *picture = popen(command, "r"), *to = picture ? fdopen(dup(out->fd), "w") : NULL;
-  if (!to) error = errno;
-  for (; picture && to && !error && (count = fread(bytes, 1, sizeof bytes, picture)) > 0; size += count)
+  const int cannot = start_gnuplot(&child, &picture, script, errors);
+  for (; picture && !error && (count = fread(bytes, 1, sizeof bytes, picture)) > 0; size += count)
     if (fwrite(bytes, 1, count, to) < count || fflush(to) != 0) error = errno;
-  const int how = picture ? pclose(picture) : -1, waited = how < 0 ? errno : 0;
-  if (to) fclose(to);
-  if (!to || waited) return mn_fail(MN_LIBRARY, "gnuplot cannot be run: %s", strerror(to ? waited : error));
-  if (error) return mn_atomic_file_fail("write", out->path, error);
-  if (WIFEXITED(how) && WEXITSTATUS(how) == 127)
+  if (picture) fclose(picture);
+  if (cannot == ENOENT)
     return mn_fail(MN_LIBRARY, "gnuplot cannot be started; install the package gnuplot-nox");
+  if (cannot || TEMP_FAILURE_RETRY(waitpid(child, &how, 0)) < 0)
+    return mn_fail(MN_LIBRARY, "gnuplot cannot be run: %s", strerror(cannot ? cannot : errno));
+  if (error) return mn_atomic_file_fail("write", path, error);
   read_reason(errors, reason, sizeof reason);
   if (how == 0 && size > 0) return MN_OK;
   return mn_fail(MN_LIBRARY, "gnuplot failed: %s; is the package gnuplot-nox whole?", reason);
 }
 
-mn_status mn_plot(const char *out, int replace, char **logs, int count) {
+/* ---- whose picture it is ---- */
+
+/* Adds the mark as a comment: behind an SVG, and as a chunk before a PNG's last one. */
+static mn_status put_mark(FILE *to, const char *path, const char *mark) {
+  enum { TEXT = 16, SUM = TEXT + MN_PLOT_MARK - 1, LAST = SUM + 4, SIZE = LAST + 12 };
+  unsigned char chunk[SIZE + 1] = "\0\0\0\x23tEXtComment";
+  _Static_assert(SUM - 8 == 0x23, "the length of the chunk, its first four bytes");
+  memcpy(chunk + TEXT, mark, SUM - TEXT);
+  const uint32_t sum = htonl((uint32_t)crc32(0, chunk + 4, SUM - 4));
+  memcpy(chunk + SUM, &sum, 4);
+  memcpy(chunk + LAST, "\0\0\0\0IEND\xae\x42\x60\x82", SIZE - LAST);
+  const int written = is_png(path) ? fseek(to, LAST - SIZE, SEEK_END) == 0 && fwrite(chunk, SIZE, 1, to) == 1
+                                   : fprintf(to, "<!-- %s -->\n", mark) > 0;
+  return written && fflush(to) == 0 ? MN_OK : mn_atomic_file_fail("write", path, errno);
+}
+
+mn_status mn_plot_check(const char *path, const char *mark, int *there) {
+  char end[256];
+  FILE *file = fopen(path, "re");
+  *there = file != NULL;
+  if (!file && errno == ENOENT) return MN_OK;
+  if (file) (void)fseek(file, -(long)sizeof end, SEEK_END); /* a shorter file is read from its start */
+  const int found = file && memmem(end, fread(end, 1, sizeof end, file), mark, strlen(mark));
+  if (file) fclose(file);
+  if (found) return MN_OK;
+  return mn_fail(MN_NO_CREATE,
+                 "--plot %s exists, and is no picture of this run; --force replaces it, or name another file",
+                 path);
+}
+
+mn_status mn_plot(const char *out, int replace, const char *mark, char **logs, int count) {
   MN_REQUIRE(count > 0);
   struct mn_atomic_file file = {.fd = -1};
   struct run *runs = calloc((size_t)count, sizeof *runs);
@@ -219,12 +274,17 @@ mn_status mn_plot(const char *out, int replace, char **logs, int count) {
     status = mn_fail(MN_IO, "no temporary file for gnuplot: %s; is there room in /tmp?", strerror(errno));
   if (status == MN_OK) status = write_script(script, tests, out, logs, count, runs);
   if (status == MN_OK) status = mn_atomic_file_create(&file, out);
-  if (status == MN_OK) status = run_gnuplot(&file, script, errors);
+  const int copy = status == MN_OK ? dup(file.fd) : -1;
+  FILE *to = copy < 0 ? NULL : fdopen(copy, "w");
+  if (status == MN_OK && !to) status = mn_fail(MN_LIBRARY, "gnuplot cannot be run: %s", strerror(errno));
+  if (status == MN_OK) status = run_gnuplot(to, out, script, errors);
+  if (status == MN_OK && mark) status = put_mark(to, out, mark);
   if (status == MN_OK) status = mn_atomic_file_publish(&file, replace != 0);
   mn_atomic_file_discard(&file); /* once it is published, this does nothing */
   if (script) fclose(script);
   if (tests) fclose(tests);
   if (errors) fclose(errors);
+  if (to) fclose(to);
   free(runs);
   return status;
 }

@@ -9,6 +9,9 @@
 #include "train/command/options.h"
 #include "train/trainer.h"
 
+/* Bytes of the mark of a run's picture, "minnow run " and 16 hex digits, with its end. */
+enum { MN_PLOT_MARK = 28 };
+
 /* The text in /config on how rows were held out. Runs of minnow 0.3 lack it. */
 #define MN_VALIDATION_DRAW "validation_draw"
 
@@ -111,6 +114,9 @@ mn_status mn_owned_check(const struct mn_session *session);
 /* Completes s->run after s->fingerprint and s->changed are set; s->begun gets the id without these changes.
  * Errors: from reading --init. */
 mn_status mn_owned_identify(struct mn_session *session);
+
+/* What the picture of the run says in a comment: a hash of its identity without changes, and of its name. */
+void mn_owned_mark(char mark[MN_PLOT_MARK], const struct mn_session *session);
 
 /* After a run that failed before its first save: renames the log that it began, so that the same command can
  * be repeated, and prints the new name. Returns `status`, with its message. */

@@ -34,7 +34,8 @@ struct run {
   struct mn_log log;
   int64_t log_every; /* steps a log line */
   struct mn_saves saves;
-  int replaces;               /* --plot was there when the run was resumed, or may be replaced in any case */
+  int replaces;               /* --plot is this run's picture, or may be replaced in any case */
+  char mark[MN_PLOT_MARK];    /* of its picture */
   int signal;                 /* the one that ends the run, whichever rank got it; else 0 */
   double test_loss, accuracy; /* of the last evaluation; NaN before */
   struct since since;
@@ -192,7 +193,9 @@ static mn_status open(struct run *r, const struct mn_options *options) {
   MN_TRY(mn_ranks_agree(s->ranks, status));
   MN_TRY(mn_ranks_compare_rows(s));
   MN_TRY(mn_owned_identify(s));
-  r->replaces = o->force || (o->resume && o->plot && access(o->plot, F_OK) == 0);
+  mn_owned_mark(r->mark, s);
+  r->replaces = o->force;
+  if (o->plot && o->resume && !o->force) MN_TRY(mn_plot_check(o->plot, r->mark, &r->replaces));
   const struct mn_progress *progress = &r->trainer->progress;
   if (!o->dry_run && progress->step < stop_of(r)) MN_TRY(check_disk(s));
   MN_TRY(mn_resume_config(s));
@@ -440,7 +443,7 @@ static mn_status run(struct run *r, FILE *out) {
   mn_log_end(&r->log, r->trainer, ended);
   MN_TRY(mn_log_close(&r->log, MN_OK));
   if (mn_ranks_first(r->session.ranks)) report(r, out);
-  mn_status drawn = o->plot ? mn_plot(o->plot, r->replaces, (char *[]){(char *)o->log}, 1) : MN_OK;
+  mn_status drawn = o->plot ? mn_plot(o->plot, r->replaces, r->mark, (char *[]){(char *)o->log}, 1) : MN_OK;
   if (strcmp(ended, "signal") == 0) /* goes before a log too short for a picture */
     return mn_fail(MN_INTERRUPTED, "stopped by %s after step %ld of %ld; %s", strsignal(r->signal),
                    (long)*step, (long)horizon,
