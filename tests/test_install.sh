@@ -92,6 +92,14 @@ check_headers() {
   ! grep -rn '#include "' "$at/include" || fail "a header includes another by a name that may be another project's"
   [ ! -e "$at/include/minnow/train/minnow.h" ] || fail "minnow.h is installed twice"
   pass
+  # What the headers declare is what the library exports; gcc lists the functions.
+  echo '#include <minnow/minnow.h>' >"$folder/user/all.c"
+  (cd "$folder/user" && gcc -std=c11 -D_GNU_SOURCE "${words[@]}" -aux-info all.txt -c all.c -o all.o)
+  sed -n 's|^/\* .*/include/minnow/[^ ]*:N[CF] \*/ extern [^(]*[ *]\(mn_[a-z0-9_]*\) (.*|\1|p' "$folder/user/all.txt" | sort -u >"$folder/declared"
+  nm -D --defined-only "$at/lib/libminnow.so" | sed -n 's/.* T \(mn_.*\)/\1/p' | sort -u >"$folder/exported"
+  [ -s "$folder/declared" ] || fail "gcc lists no functions"
+  diff "$folder/declared" "$folder/exported" >&2 || fail "declared (<) and exported (>) functions differ"
+  pass
 }
 
 # A prefix that is in use: its file and its empty folder have to outlive minnow.

@@ -88,12 +88,23 @@ put 644 kernels/PRECISION.md share/doc/minnow/PRECISION.md
 put 644 train/install/completion.bash share/bash-completion/completions/minnow
 put 644 train/install/completion.zsh share/zsh/site-functions/_minnow
 # train/minnow.h and every header it needs, as the compiler lists them. They name each other <minnow/…>, so that no file of another
-# project's comes between.
+# project's comes between. What the shared library hides, which is all that is declared without MN_API, is left out with the comment
+# before it.
+# shellcheck disable=SC2016 # awk's, not the shell's
+public='
+  # A comment that begins a line waits for what is behind it.
+  /^\/\*/ { waits = 1 }
+  waits { held = held $0 "\n"; waits = !/\*\//; next }
+  /^MN_KERNELS\(/ || (/^[a-zA-Z][a-zA-Z0-9_ ]*[ *]mn_[a-z0-9_]*\(/ && !/^(MN_API|typedef|static|MN_EVERYWHERE)/) { hidden = 1 }
+  hidden { hidden = !/[;)]( *\/\*.*)?$/; behind = /\/\*/ && !/\*\//; held = ""; next }
+  behind { behind = !/\*\//; next }
+  { printf "%s%s\n", held, $0; held = "" }
+'
 read -ra cc <<<"$CC"
 headers=$("${cc[@]}" -I. -MM -MT "" train/minnow.h | tr -s '\\: ' '\n')
 while IFS= read -r header; do
   [ -n "$header" ] || continue
-  sed 's|^#include "\(.*\)"|#include <minnow/\1>|' "$header" >"$folder/header"
+  sed 's|^#include "\(.*\)"|#include <minnow/\1>|' "$header" | awk "$public" | cat -s >"$folder/header"
   put 644 "$folder/header" "include/minnow/${header/#train\/minnow.h/minnow.h}"
 done <<<"$headers"
 [ -n "${DESTDIR:-}" ] || echo "installed under $root; programs find $SONAME there after ldconfig, or with LD_LIBRARY_PATH=$root/lib"
