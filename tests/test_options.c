@@ -189,18 +189,28 @@ static const struct {
   const char *line, *thing, *remedy;
 } refused[] = {
     {"", "command", "--help"},
-    {"trian", "'trian'", "COMMAND first"},
+    {"trian", "'trian'", "did you mean train?"},
     {"frobnicate", "'frobnicate'", "--help"},
-    {"help trian", "'trian'", "COMMAND first"},
+    {"help trian", "'trian'", "did you mean train?"},
     {"help train eval", "'eval'", "one command"},
     {"--seed 1 train", "'--seed'", "COMMAND first"},
-    {"train --ephocs 3", "'--ephocs'", "train --help"},
-    {"train --momentun=3", "'--momentun'", "train --help"},
+    {"train --ephocs 3", "'--ephocs'", "did you mean --epochs?"},
+    {"train --momentun=3", "'--momentun'", "did you mean --momentum?"},
+    {"train --learning-rate 0.1", "'--learning-rate'", "did you mean --lr?"},
+    {"train --learning-rate=0.1", "'--learning-rate'", "did you mean --lr?"},
+    {"train --batch-size 8", "'--batch-size'", "did you mean --batch?"},
+    {"bench --batch-size 8", "'--batch-size'", "did you mean --batch?"},
+    {"eval --gpu", "'--gpu'", "did you mean --device?"},
+    {"train --layers 8", "'--layers'", "did you mean --hidden?"},
+    {"predict --output f", "'--output'", "did you mean --out?"},
+    {"info --layers 8", "'--layers'", "info --help"},
+    {"train --out f", "'--out'", "which is one of predict's"},
     {"train --frobnicate", "'--frobnicate'", "train --help"},
     {"eval --epochs 3", "eval has no option '--epochs'", "eval --help"},
     {"train -x", "'-x'", "two dashes"},
     {"train --seed 3 -xyz", "'-x'", "two dashes"},
-    {"train --step 3", "'--step'", "several that begin so"},
+    {"train --step 3", "'--step'", "did you mean --steps?"},
+    {"train --st 3", "'--st'", "several that begin so"},
     {"train --nesterov=3", "--nesterov", "takes no value"},
     {"train --data d --hidden 8 --lr", "--lr has no value", "a number above 0"},
     {"train --groups x", "--groups 'x'", "whole number from 1 "},
@@ -325,6 +335,27 @@ static void what_is_wrong_is_named(void **state) {
   }
 }
 
+/* One letter of any option or command is another, or is missing: the word that is meant is named. */
+static void a_slip_is_understood(void **state) {
+  struct mn_options o;
+  for (int command = 0; command < MN_COMMANDS; command++)
+    for (int i = 0; i < mn_option_count; i++) {
+      const char *name = mn_option_rows[i].name;
+      if (!mn_option_taken(i, (enum mn_command)command) || strlen(name) < 5) continue;
+      for (int missing = 0; missing < 2; missing++) {
+        char line[128], hint[64], slip[64];
+        strcpy(slip, name);
+        slip[1] = '_';
+        if (missing) memmove(slip + 1, slip + 2, strlen(slip + 1));
+        snprintf(line, sizeof line, "%s --%s", mn_command_rows[command].name, slip);
+        /* What a word without a letter is nearest to may be another. */
+        snprintf(hint, sizeof hint, "did you mean --%s", missing ? "" : name);
+        assert_int_equal(parse(&o, line), MN_USAGE);
+        if (!strstr(mn_message(), hint)) fail_msg("'%s' says '%s'", line, mn_message());
+      }
+    }
+}
+
 static void stacks_have_a_limit(void **state) {
   struct mn_options o;
   char line[4096] = "train --data d --hidden 128";
@@ -447,6 +478,7 @@ int main(void) {
       cmocka_unit_test(examples_are_read),
       cmocka_unit_test(rules_name_options),
       cmocka_unit_test(what_is_wrong_is_named),
+      cmocka_unit_test(a_slip_is_understood),
       cmocka_unit_test(stacks_have_a_limit),
       cmocka_unit_test(what_config_cannot_hold_is_refused),
       cmocka_unit_test(config_is_canonical),

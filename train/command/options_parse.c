@@ -19,9 +19,48 @@
 /* What getopt_long returns: FIRST_KEY + i for the option of row i, beyond every character. */
 enum { FIRST_KEY = 256, HELP_KEY = FIRST_KEY + MN_OPTION_MOST };
 
+/* The word that is meant. */
+
+/* How many letters to insert, remove or replace to turn the first `length` letters of a into b. */
+static int distance(const char *a, size_t length, const char *b) {
+  int row[64]; /* more letters than any command or option has */
+  const int width = (int)strnlen(b, 63);
+  for (int j = 0; j <= width; j++) row[j] = j;
+  for (size_t i = 0; i < length; i++)
+    for (int j = 0, corner = 0; j <= width; j++) {
+      const int above = row[j] + 1, least = j && row[j - 1] + 1 < above ? row[j - 1] + 1 : above;
+      const int change = corner + (j && a[i] != b[j - 1]);
+      row[j] = j && change < least ? change : least;
+      corner = above - 1;
+    }
+  return row[width];
+}
+
+/* The command, or with `command` the option of it, that is at most two slips from the word, in a short word
+ * one, or that other programs call so; NULL without one. */
+static const char *find_meant(const char *word, size_t length, const enum mn_command *command) {
+  static const char *const others[][2] = {{"learning-rate", "lr"}, {"batch-size", "batch"},
+                                          {"gpu", "device"},       {"layers", "hidden"},
+                                          {"output", "out"},       {"wd", "weight-decay"}};
+  const char *best = NULL;
+  int least = length > 4 ? 3 : 2;
+  for (int i = 0; command && i < (int)(sizeof others / sizeof *others); i++)
+    if (strlen(others[i][0]) == length && strncmp(others[i][0], word, length) == 0 &&
+        mn_option_taken(mn_option_find(others[i][1]), *command))
+      return others[i][1];
+  for (int i = 0; i < (command ? mn_option_count : MN_COMMANDS); i++) {
+    const char *name = command ? mn_option_rows[i].name : mn_command_rows[i].name;
+    const int slips = command && !mn_option_taken(i, *command) ? least : distance(word, length, name);
+    if (slips < least && 2 * (size_t)slips < length) best = name, least = slips;
+  }
+  return best;
+}
+
 static mn_status find_command(enum mn_command *out, const char *word) {
   for (*out = 0; *out < MN_COMMANDS; ++*out)
     if (strcmp(word, mn_command_rows[*out].name) == 0) return MN_OK;
+  const char *meant = find_meant(word, strlen(word), NULL);
+  if (meant) return mn_fail(MN_USAGE, "'%s' is no command; did you mean %s?", word, meant);
   return mn_fail(MN_USAGE, "'%s' is no command; write minnow COMMAND first, as minnow --help lists them",
                  word);
 }
@@ -63,14 +102,24 @@ static mn_status take_option(struct mn_options *options, int index, const char *
 /* What getopt_long has refused: `word` is the one that it read last, `key` the option's, if it is one. */
 static mn_status refuse(enum mn_command command, int key, const char *word) {
   const char *name = mn_command_rows[command].name, *value = strchr(word, '=');
+  const int length = (int)(value ? value - word : (long)strlen(word));
   if (key >= FIRST_KEY)
     return mn_fail(MN_USAGE, "'%s': this option takes no value; leave out '%s'", word, value);
   if (key)
     return mn_fail(MN_USAGE, "%s has no option '-%c', only whole words behind two dashes: minnow %s --help",
                    name, key, name);
+  for (int i = 0; i < mn_option_count; i++)
+    if (mn_option_rows[i].commands && strlen(mn_option_rows[i].name) + 2 == (size_t)length &&
+        strncmp(word + 2, mn_option_rows[i].name, (size_t)length - 2) == 0)
+      return mn_fail(MN_USAGE,
+                     "%s has no option '%.*s', which is one of %s's: minnow %s --help lists its own", name,
+                     length, word, mn_command_rows[ffs((int)mn_option_rows[i].commands) - 1].name, name);
+  const char *meant = length > 2 ? find_meant(word + 2, (size_t)length - 2, &command) : NULL;
+  if (meant)
+    return mn_fail(MN_USAGE, "%s has no option '%.*s'; did you mean --%s?", name, length, word, meant);
   return mn_fail(MN_USAGE,
                  "%s has no option '%.*s', or several that begin so: minnow %s --help lists its own", name,
-                 (int)(value ? value - word : (long)strlen(word)), word, name);
+                 length, word, name);
 }
 
 static mn_status read_words(struct mn_options *options, int argc, char **argv, int *help) {
