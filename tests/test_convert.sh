@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# --data F of a CSV or .npy file: one line that names it, then three lines of Python, which make the HDF5 file that minnow trains on.
+# Rows or weights in another program's file: one line that names it, then three lines of Python, which make the HDF5 file that minnow
+# reads.
 set -euo pipefail
 minnow=$(realpath "${MINNOW:-build/minnow}")
 folder=$(mktemp -d)
@@ -58,6 +59,77 @@ if [ -n "$python" ]; then
   "$python" -c 'import numpy as np; np.save("a.npy", np.c_[np.arange(16).reshape(8, 2) / 4, np.arange(8) % 3])'
   refuses a.npy
   converts a.npy a.h5
+fi
+
+# Arrays under names, and weights of other programs. Where torch, safetensors or scipy is missing, a module of its name stands in.
+if [ -n "$python" ]; then
+  mkdir modules modules/safetensors
+  cat >modules/torch.py <<'STANDIN'
+import pickle
+class Tensor:
+    def __init__(self, values): self.values = values
+    def float(self): return self
+    def numpy(self): return self.values
+def load(path, map_location, weights_only):
+    with open(path, "rb") as f: return {n: Tensor(v) for n, v in pickle.load(f).items()}
+STANDIN
+  echo 'import torch
+def load_file(path): return torch.load(path, "cpu", weights_only=True)' >modules/safetensors/torch.py
+  touch modules/safetensors/__init__.py
+  export PYTHONPATH=$PWD/modules
+  "$python" - <<'MAKE'
+import h5py, numpy as np, pickle
+x, y = np.arange(16, dtype="float32").reshape(8, 2) / 4, np.arange(8) % 3
+np.savez("rows.npz", x=x, y=y)
+try:
+    import scipy.io
+    scipy.io.savemat("rows.mat", {"x": x, "y": y[:, None]})
+except ImportError:
+    pass
+r = np.random.default_rng(0)
+w = {"blocks.0.fc.weight": r.normal(size=(8, 2)), "blocks.0.fc.bias": r.normal(size=8), "blocks.0.gn.weight": r.normal(size=8),
+     "blocks.0.gn.bias": r.normal(size=8), "blocks.1.fc.weight": r.normal(size=(4, 8)), "blocks.1.fc.bias": r.normal(size=4),
+     "blocks.1.gn.weight": r.normal(size=4), "blocks.1.gn.bias": r.normal(size=4)}
+w = {n: v.astype("float32") for n, v in w.items()}
+for name in "w.pt", "w.PTH", "w.safetensors":
+    with open(name, "wb") as f:
+        pickle.dump(w, f)
+with h5py.File("w.weights.h5", "w") as f:
+    for i, mark in enumerate(("", "_1")):
+        for layer, part in ("dense", "fc"), ("group_normalization", "gn"):
+            for k, v in enumerate(("weight", "bias")):
+                f[f"layers/{layer}{mark}/vars/{k}"] = w[f"blocks.{i}.{part}.{v}"].T
+        f.create_group(f"layers/leaky_re_lu{mark}/vars")
+with h5py.File("wide.h5", "w") as f:
+    f["x"], f["y"] = x, y
+with h5py.File("expected.h5", "w") as f:
+    for n, v in w.items():
+        f["model/" + n] = v
+MAKE
+  for rows in rows.npz rows.mat; do
+    [ -e $rows ] || continue
+    code=0
+    train $rows >out 2>err || code=$?
+    [ "$code:$(wc -l <err)" = 65:4 ] || fail "$rows: $code, $(cat err)"
+    sed 1d err >lines.py
+    "$python" lines.py || fail "$rows: Python refuses $(cat lines.py)"
+    train rows.h5 >out || fail "$rows does not train"
+    rm rows.h5
+    passed=$((passed + 1))
+  done
+  init=("$minnow" train --quiet --device cpu --data wide.h5 --hidden "8,4" --groups 2 --batch 4 --head 0 --epochs 1 --init)
+  "${init[@]}" expected.h5 >expected
+  for weights in w.pt w.PTH w.safetensors w.weights.h5; do
+    code=0
+    "${init[@]}" "$weights" >out 2>err || code=$?
+    [ "$code:$(wc -l <err)" = 65:4 ] || fail "$weights: $code, $(cat err)"
+    sed 1d err >lines.py
+    "$python" lines.py || fail "$weights: Python refuses $(cat lines.py)"
+    "${init[@]}" w.h5 >out || fail "$weights is no start"
+    cmp out expected || fail "$weights is another start"
+    rm w.h5
+    passed=$((passed + 1))
+  done
 fi
 
 # An index without a name, and a first value that is missing.

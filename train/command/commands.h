@@ -52,6 +52,10 @@ mn_status mn_verify(FILE *out, const char *path, int json);
  * the same bits). MN_OK when they are the same, MN_FAILED when not; else as mn_checkpoint_load. */
 mn_status mn_diff(FILE *out, const char *a, const char *b, int json);
 
+/* If the last message is of a file of --data, --init or --checkpoint, and the file is a CSV, .npy, .npz or
+ * .mat, or PyTorch's, safetensors' or Keras' weights, prints the lines of Python that convert it. */
+void mn_show_conversion(FILE *out, const struct mn_options *options);
+
 /* A field of a checkpoint, a number or a text. */
 void mn_inspect_field(struct mn_json *json, const char *key, const void *value, enum mn_hdf5_value_kind kind);
 

@@ -1,5 +1,5 @@
 /* The program `minnow`: reads its options, runs one command, and turns what that returns into one line on
- * stderr and an exit code. If --data is a CSV or .npy file, it also prints how to convert that. */
+ * stderr and an exit code. */
 #include <errno.h>
 #include <fcntl.h>
 #include <omp.h>
@@ -10,7 +10,6 @@
 #include <sys/prctl.h>
 #include <unistd.h>
 
-#include "kernels/text.h"
 #include "train/command/commands.h"
 
 /* SIGUSR1 asks training to save. It is ignored before that, even while libraries load. */
@@ -57,62 +56,6 @@ static mn_status close_stdout(mn_status status) {
   return mn_fail(MN_IO, "cannot write to stdout: %s; redirect it to a file that can be written", reason);
 }
 
-/* ---- the Python that converts a CSV or .npy file ---- */
-
-/* Whether a line starts with a number. Its first field may be empty, as pandas names an index. */
-static int starts_with_number(const char *line) {
-  char *end;
-  line += strspn(line, " ,;\t");
-  (void)strtod(line, &end);
-  return end > line && strchr(" ,;\t\r\n", *end);
-}
-
-/* Prints a name as a Python string that a shell does not interpret. Bytes outside UTF-8 are written as Python
- * writes them in file names. */
-static void print_quoted(FILE *out, const char *text) {
-  fputc('"', out);
-  for (size_t length; *text; text += length ? length : 1) {
-    length = mn_escape_character(text);
-    const unsigned byte = (unsigned char)*text;
-    if (byte < 0x80 && (length == 0 || strchr("\"\\'$`!", *text)))
-      fprintf(out, "\\x%02x", byte);
-    else if (length == 0)
-      fprintf(out, "\\udc%02x", byte);
-    else
-      fwrite(text, 1, length, out);
-  }
-  fputc('"', out);
-}
-
-/* Prints three lines of Python that convert `path` to HDF5, if its name is that of a CSV or .npy file and it
- * is not HDF5, else nothing. `path` may be NULL. */
-static void show_conversion(FILE *out, const char *path) {
-  const char *dot = path ? strrchr(path, '.') : NULL;
-  const int csv = dot && (strcasecmp(dot, ".csv") == 0 || strcasecmp(dot, ".tsv") == 0);
-  char line[4096] = "", to[4096];
-  FILE *file = csv || (dot && strcasecmp(dot, ".npy") == 0) ? fopen(path, "rb") : NULL;
-  if (!file) return;
-  const char *found = fgets(line, sizeof line, file) ? strpbrk(line, ",;\t") : NULL;
-  fclose(file);
-  if (strncmp(line, "\x89HDF", 4) == 0) return;
-  fputs("import h5py, numpy as np  # these lines write --data as HDF5, with the last column as y\n", out);
-  fputs(csv ? "a = np.genfromtxt(" : "a = np.load(", out);
-  print_quoted(out, path);
-  if (csv)
-    fprintf(out, ", delimiter=\"%s\", skip_header=%d, dtype=\"float32\")\n",
-            !found           ? ","
-            : *found == '\t' ? "\\t"
-                             : (char[]){*found, 0},
-            !starts_with_number(line));
-  else
-    fputs(").astype(\"float32\")\n", out);
-  fputs("with h5py.File(", out);
-  snprintf(to, sizeof to, "%.*s.h5", (int)(dot - path), path);
-  print_quoted(out, to);
-  fputs(", \"x\") as f: f[\"x\"], f[\"y\"] = a[:, :-1], a[:, -1]  # classes: a[:, -1].astype(\"int32\")\n",
-        out);
-}
-
 int main(int argc, char **argv) {
   hold_standard_files();
   limit_spinning(argv);
@@ -133,7 +76,7 @@ int main(int argc, char **argv) {
   /* Among ranks, the one that failed first has printed its message. */
   if (status != MN_OK && *mn_message()) {
     fprintf(stderr, "minnow: %s\n", mn_message());
-    if (status == MN_BAD_DATA) show_conversion(stderr, options.data);
+    if (status == MN_BAD_DATA) mn_show_conversion(stderr, &options);
   }
   returned = 1;
   return status;
