@@ -36,20 +36,20 @@ struct dataset_file {
 
 /* ---- checking x or y ---- */
 
-/* Lists the names in `group` for a message, cut short if `size` is too small. */
-static mn_status list(struct dataset_file *d, const struct mn_hdf5_object *group, char *out, size_t size) {
-  hsize_t count;
-  size_t length = 0;
-  snprintf(out, size, "nothing");
-  MN_TRY(mn_hdf5_count(&d->file, group, &count));
-  for (hsize_t i = 0; i < count && length < size; i++) {
-    char name[200];
-    MN_TRY(mn_hdf5_member(&d->file, group, i, name, sizeof name));
-    length += (size_t)snprintf(out + length, size - length, "%s%s", i ? ", " : "", name);
-  }
-  char *end = out + size - sizeof "…";
-  while (length >= size && (*end & 0xc0) == 0x80) end--; /* not within a character */
-  if (length >= size) strcpy(end, "…");
+/* The names in a group, for a message. */
+struct names {
+  size_t length; /* of all */
+  char text[300];
+};
+
+static mn_status add_name(void *data, const char *name) {
+  struct names *names = data;
+  const size_t at = names->length, room = sizeof names->text;
+  char *end = names->text + room - sizeof "…";
+  if (at >= room) return MN_OK;
+  names->length += (size_t)snprintf(names->text + at, room - at, "%s%s", at ? ", " : "", name);
+  while (names->length >= room && (*end & 0xc0) == 0x80) end--; /* not within a character */
+  if (names->length >= room) strcpy(end, "…");
   return MN_OK;
 }
 
@@ -57,14 +57,16 @@ static mn_status list(struct dataset_file *d, const struct mn_hdf5_object *group
 static mn_status missing(struct dataset_file *d, const struct array *a) {
   struct mn_hdf5_object group = {.kind = MN_HDF5_NOTHING, .id = -1};
   const char *slash = strrchr(a->name, '/');
-  char *parent = strndup(a->name, slash ? (size_t)(slash - a->name) : 0), held[300];
+  char *parent = strndup(a->name, slash ? (size_t)(slash - a->name) : 0);
+  struct names held = {0, "nothing"};
   if (!parent) return mn_fail(MN_NO_MEMORY, "no memory for the name %s", a->name);
   mn_status status = slash ? mn_hdf5_find(&d->file, &d->file.root, parent, &group) : MN_OK;
   int found = group.kind == MN_HDF5_GROUP;
-  if (status == MN_OK) status = list(d, found ? &group : &d->file.root, held, sizeof held);
+  if (status == MN_OK)
+    status = mn_hdf5_members(&d->file, found ? &group : &d->file.root, add_name, &held, NULL);
   if (status == MN_OK)
     status = mn_fail(MN_BAD_DATA, "%s: holds no dataset %s; %s holds: %s; name another dataset as %s",
-                     d->path, a->name, found ? parent : "the file", held, a->role);
+                     d->path, a->name, found ? parent : "the file", held.text, a->role);
   mn_hdf5_release(&group);
   free(parent);
   return status;

@@ -172,38 +172,37 @@ void mn_hdf5_release(struct mn_hdf5_object *object) {
   *object = (struct mn_hdf5_object){.name = object->name, .kind = MN_HDF5_NOTHING, .id = -1};
 }
 
-static herr_t count_link(hid_t group, const char *name, const H5L_info_t *info, void *count) {
-  ++*(hsize_t *)count;
-  return 0;
+struct members {
+  mn_hdf5_take_name *take;
+  void *data;
+  hsize_t count;
+  mn_status status;
+};
+
+static herr_t take_link(hid_t group, const char *name, const H5L_info_t *info, void *data) {
+  struct members *all = data;
+  all->count++;
+  if (all->take) all->status = all->take(all->data, name);
+  return all->status == MN_OK ? 0 : -1;
 }
 
-mn_status mn_hdf5_count(struct mn_hdf5_file *file, const struct mn_hdf5_object *group, hsize_t *count) {
+mn_status mn_hdf5_members(struct mn_hdf5_file *file, const struct mn_hdf5_object *group,
+                          mn_hdf5_take_name *take, void *data, hsize_t *count) {
+  struct members counted = {0}, taken = {take, data, 0, MN_OK};
   H5G_info_t info;
   mn_status status = MN_OK;
-  *count = 0;
   mn_hdf5_lock();
   /* Reads each link without a table of them (see absent above): first those in the group's header, then those
-   * beside it. */
+   * beside it. Then one iteration takes the names: HDF5 makes a table of all for each name by index. */
   if (H5Gget_info(group->id, &info) < 0 || H5Lexists(group->id, absent(), H5P_DEFAULT) < 0 ||
-      H5Literate(group->id, H5_INDEX_NAME, H5_ITER_NATIVE, NULL, count_link, count) < 0)
+      H5Literate(group->id, H5_INDEX_NAME, H5_ITER_NATIVE, NULL, take_link, &counted) < 0)
     status = mn_hdf5_damaged(file, group->name, NULL);
-  else if (info.nlinks != *count)
+  else if (info.nlinks != counted.count)
     status = mn_hdf5_damaged(file, group->name, "some of its names cannot be read");
+  else if (take && H5Literate(group->id, H5_INDEX_NAME, H5_ITER_INC, NULL, take_link, &taken) < 0)
+    status = taken.status == MN_OK ? mn_hdf5_damaged(file, group->name, NULL) : taken.status;
   mn_hdf5_unlock();
-  if (status != MN_OK) *count = 0;
-  return status;
-}
-
-mn_status mn_hdf5_member(struct mn_hdf5_file *file, const struct mn_hdf5_object *group, hsize_t index,
-                         char *name, size_t size) {
-  mn_hdf5_lock();
-  ssize_t length =
-      H5Lget_name_by_idx(group->id, ".", H5_INDEX_NAME, H5_ITER_INC, index, name, size, H5P_DEFAULT);
-  mn_status status = length < 0 ? mn_hdf5_damaged(file, group->name, NULL) : MN_OK;
-  mn_hdf5_unlock();
-  if (status == MN_OK && (size_t)length >= size)
-    return mn_fail(MN_BAD_DATA, "%s: a name in %.60s is longer than %zu bytes", file->path, group->name,
-                   size - 1);
+  if (count) *count = counted.count;
   return status;
 }
 
@@ -363,38 +362,50 @@ struct walk {
   struct mn_hdf5_file *file;
   mn_hdf5_visit *visit;
   void *data;
-  int objects, depth;
+  int *objects, depth;
+  const struct mn_hdf5_object *group; /* whose members are visited */
 };
 
-static mn_status visit(struct walk *walk, const struct mn_hdf5_object *object) {
-  struct mn_hdf5_file *file = walk->file;
-  hsize_t count;
-  if (++walk->objects > MOST_OBJECTS || (object->kind == MN_HDF5_GROUP && walk->depth == MN_HDF5_DEEPEST))
-    return mn_fail(MN_BAD_DATA, "%s: more than %d objects, or groups nested more than %d deep or in a circle",
-                   file->path, MOST_OBJECTS, MN_HDF5_DEEPEST - 1);
-  MN_TRY(walk->visit(walk->data, file, object));
-  if (object->kind != MN_HDF5_GROUP) return MN_OK;
-  MN_TRY(mn_hdf5_count(file, object, &count));
-  walk->depth++;
-  for (hsize_t i = 0; i < count; i++) {
-    char name[NAME_SIZE], full[NAME_SIZE];
-    struct mn_hdf5_object member;
-    MN_TRY(mn_hdf5_member(file, object, i, name, sizeof name));
-    const char *parent = strcmp(object->name, "/") == 0 ? "" : object->name;
-    if (snprintf(full, sizeof full, "%s/%s", parent, name) >= NAME_SIZE)
-      return mn_fail(MN_BAD_DATA, "%s: a name in %.60s is longer than %d bytes", file->path, object->name,
-                     NAME_SIZE - 1);
-    MN_TRY(look(file, &file->root, full, &member));
-    if (member.kind == MN_HDF5_NOTHING)
-      return mn_hdf5_damaged(file, full, "its group lists it, but does not have it");
-    MN_TRY(visit(walk, &member));
-    mn_hdf5_release(&member);
-  }
-  walk->depth--;
-  return MN_OK;
+static mn_status visit_member(void *data, const char *name);
+
+static mn_status visit(struct walk walk, struct mn_hdf5_object *object, mn_status status) {
+  if (++*walk.objects > MOST_OBJECTS)
+    return mn_fail(MN_BAD_DATA, "%s: more than %d objects", walk.file->path, MOST_OBJECTS);
+  if (object->kind == MN_HDF5_GROUP && walk.depth++ == MN_HDF5_DEEPEST)
+    status = mn_fail(MN_BAD_DATA, "%s: groups nested more than %d deep or in a circle", walk.file->path,
+                     MN_HDF5_DEEPEST - 1);
+  else if (object->kind == MN_HDF5_GROUP)
+    status = mn_hdf5_members(walk.file, object, NULL, NULL, NULL);
+  if (status == MN_BAD_DATA)
+    object->kind = MN_HDF5_UNREADABLE;
+  else
+    MN_TRY(status);
+  MN_TRY(walk.visit(walk.data, walk.file, object));
+  walk.group = object;
+  return object->kind == MN_HDF5_GROUP ? mn_hdf5_members(walk.file, object, visit_member, &walk, NULL)
+                                       : MN_OK;
+}
+
+static mn_status visit_member(void *data, const char *name) {
+  const struct walk *walk = data;
+  const char *parent = walk->depth == 1 ? "" : walk->group->name;
+  char full[NAME_SIZE];
+  struct mn_hdf5_object member = {.name = full, .id = -1};
+  mn_status status;
+  if (snprintf(full, sizeof full, "%s/%s", parent, name) >= NAME_SIZE)
+    status = mn_fail(MN_BAD_DATA, "%s: a name in %.60s is longer than %d bytes", walk->file->path,
+                     walk->group->name, NAME_SIZE - 1);
+  else
+    status = look(walk->file, &walk->file->root, full, &member);
+  if (status == MN_OK && member.kind == MN_HDF5_NOTHING)
+    status = mn_hdf5_damaged(walk->file, full, "its group lists it, but does not have it");
+  status = visit(*walk, &member, status);
+  mn_hdf5_release(&member);
+  return status;
 }
 
 mn_status mn_hdf5_walk(struct mn_hdf5_file *file, mn_hdf5_visit *visit_each, void *data) {
-  struct walk walk = {file, visit_each, data, 0, 0};
-  return visit(&walk, &file->root);
+  struct mn_hdf5_object root = file->root;
+  int objects = 0;
+  return visit((struct walk){file, visit_each, data, &objects, 0, NULL}, &root, MN_OK);
 }

@@ -19,7 +19,14 @@
 enum { MN_HDF5_RANK = H5S_MAX_RANK, MN_HDF5_VALUES = 64, MN_HDF5_TEXT = 1 << 16 };
 
 /* The kind of object behind a name. A soft or external link is not followed. */
-enum mn_hdf5_kind { MN_HDF5_NOTHING, MN_HDF5_GROUP, MN_HDF5_DATASET, MN_HDF5_LINK, MN_HDF5_OTHER };
+enum mn_hdf5_kind {
+  MN_HDF5_NOTHING,
+  MN_HDF5_GROUP,
+  MN_HDF5_DATASET,
+  MN_HDF5_LINK,
+  MN_HDF5_OTHER,
+  MN_HDF5_UNREADABLE /* for mn_hdf5_visit alone: mn_message says why */
+};
 
 struct mn_hdf5_object {
   const char *name; /* for messages; borrowed */
@@ -81,11 +88,12 @@ mn_status mn_hdf5_find(struct mn_hdf5_file *file, const struct mn_hdf5_object *p
                        struct mn_hdf5_object *object);
 void mn_hdf5_release(struct mn_hdf5_object *object);
 
-/* The number of links in a group, and the name of number `index` in order of name. Count before reading a
- * name: counting reads every link, and refuses a group with an unreadable one. */
-mn_status mn_hdf5_count(struct mn_hdf5_file *file, const struct mn_hdf5_object *group, hsize_t *count);
-mn_status mn_hdf5_member(struct mn_hdf5_file *file, const struct mn_hdf5_object *group, hsize_t index,
-                         char *name, size_t size);
+/* Calls `take` with the name of each link in a group, in order, under the lock, until one fails. Sets *count
+ * to the number of links; take and count may be NULL. All links are read before: MN_BAD_DATA if one is
+ * unreadable. */
+typedef mn_status mn_hdf5_take_name(void *data, const char *name);
+mn_status mn_hdf5_members(struct mn_hdf5_file *file, const struct mn_hdf5_object *group,
+                          mn_hdf5_take_name *take, void *data, hsize_t *count);
 
 /* MN_BAD_DATA for a dataset that cannot be read: its storage is in other files, this HDF5 lacks a filter, or
  * it has more elements, or larger chunks, than its stored bytes can hold. */
@@ -184,7 +192,8 @@ mn_status mn_hdf5_attributes(struct mn_hdf5_file *file, const struct mn_hdf5_obj
 enum { MN_HDF5_DEEPEST = 16 };
 
 /* Calls `visit` for every object, a group before its members, in order of name; object->name is the path from
- * the root. Stops at the first error. MN_BAD_DATA: damaged, or groups nested too deeply. */
+ * the root. An object that cannot be described, or lies too deep, is visited as MN_HDF5_UNREADABLE. Stops at
+ * the first other error, or error of `visit`. */
 typedef mn_status mn_hdf5_visit(void *data, struct mn_hdf5_file *file, const struct mn_hdf5_object *object);
 mn_status mn_hdf5_walk(struct mn_hdf5_file *file, mn_hdf5_visit *visit, void *data);
 

@@ -14,23 +14,12 @@
 
 /* ---- trying a file out ---- */
 
-enum { NAME_SIZE = 1024, SECONDS = 5 };
-
-static const double most_seconds = 2;
+enum { TRIAL = 2, SECONDS = 5 };
 
 /* Errors are ignored: only a crash counts. */
-static void try_out(struct mn_hdf5_file *file, const struct mn_hdf5_object *object, int depth, double until) {
-  hsize_t count = 0;
-  mn_hdf5_attributes(file, object, H5_INDEX_NAME, 1, NULL, NULL);
-  if (object->kind == MN_HDF5_GROUP && depth < MN_HDF5_DEEPEST) mn_hdf5_count(file, object, &count);
-  for (hsize_t i = 0; i < count && mn_seconds() < until; i++) {
-    char name[NAME_SIZE];
-    struct mn_hdf5_object member;
-    if (mn_hdf5_member(file, object, i, name, sizeof name) != MN_OK) continue;
-    if (mn_hdf5_find(file, object, name, &member) != MN_OK) continue;
-    if (member.id >= 0) try_out(file, &member, depth + 1, until);
-    mn_hdf5_release(&member);
-  }
+static mn_status try_object(void *until, struct mn_hdf5_file *file, const struct mn_hdf5_object *object) {
+  if (object->id >= 0) mn_hdf5_attributes(file, object, H5_INDEX_NAME, 1, NULL, NULL);
+  return mn_seconds() < *(const double *)until ? MN_OK : MN_INTERRUPTED;
 }
 
 /* Opens every object of a file and reads its attributes, in a child process: libhdf5 may crash on a damaged
@@ -38,7 +27,8 @@ static void try_out(struct mn_hdf5_file *file, const struct mn_hdf5_object *obje
 static mn_status try_all(void *data, void *shared) {
   struct mn_hdf5_file *file = data;
   file->root.id = mn_hdf5_disk_open(&file->disk, file->path, -1);
-  if (file->root.id >= 0) try_out(file, &file->root, 0, mn_seconds() + most_seconds);
+  double until = mn_seconds() + TRIAL;
+  if (file->root.id >= 0) mn_hdf5_walk(file, try_object, &until);
   return MN_OK;
 }
 

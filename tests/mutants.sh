@@ -511,7 +511,7 @@ mutant "restore: no factor for dz" $q '{(float)saved->gradient_factor, 0}' '{0, 
 
 # weights from a file
 w=train/checkpoint/read.c
-mutant "file of weights: what is left over is no matter" $w 'fprintf(misfits, "; %s is left over, %s", name, has);' ''
+mutant "file of weights: what is left over is no matter" $w 'fprintf(t->misfits, "; %s is left over, %s", name, has);' ''
 mutant "file of weights: rows are not compared" $w 'memcmp(found->shape, fit.shape, shape)' 'memcmp(found->shape + fit.rank - 1, fit.shape + fit.rank - 1, sizeof fit.shape[0])'
 mutant "file of weights: values that are not finite are taken" $w 'if (!reader->weights) return MN_OK;' 'return MN_OK;'
 mutant "file of weights: the seed's weights all the same" train/command/session.c 'if (o->init) return mn_snapshot' 'if (0) return mn_snapshot'

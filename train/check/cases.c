@@ -1,7 +1,6 @@
 /* Reading cases. A case file may come from anywhere: all of it is read through data/hdf5_file.h. */
 #include "train/check/check.h"
 
-#include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -14,6 +13,7 @@ struct reader {
   struct mn_hdf5_file file;
   struct mn_hdf5_object group;
   struct mn_case *into;
+  int index; /* of the case in its file */
 };
 
 static mn_status read_number(struct reader *reader, const char *name, double *out) {
@@ -131,19 +131,22 @@ static mn_status read_gradients(struct reader *reader) {
   return read_parameters(reader, "grad/");
 }
 
-static mn_status read_case(struct reader *reader, int index) {
+/* Counts the cases, and opens this one. */
+static mn_status take_case(void *data, const char *name) {
+  struct reader *reader = data;
+  struct mn_case *c = reader->into;
+  if (c->cases++ != reader->index) return MN_OK;
+  snprintf(c->name, sizeof c->name, "%s", name);
+  return mn_hdf5_find(&reader->file, &reader->file.root, c->name, &reader->group);
+}
+
+static mn_status read_case(struct reader *reader) {
   struct mn_hdf5_file *file = &reader->file;
   struct mn_case *c = reader->into;
   struct mn_model_config *m = &c->model;
   struct mn_hdf5_value steps;
-  hsize_t links;
-  MN_TRY(mn_hdf5_count(file, &file->root, &links));
-  if (links == 0 || links > INT_MAX)
-    return mn_fail(MN_BAD_DATA, "%s holds %llu objects, which are no cases", file->path,
-                   (unsigned long long)links);
-  c->cases = (int)links;
-  MN_TRY(mn_hdf5_member(file, &file->root, (hsize_t)index, c->name, sizeof c->name));
-  MN_TRY(mn_hdf5_find(file, &file->root, c->name, &reader->group));
+  MN_TRY(mn_hdf5_members(file, &file->root, take_case, reader, NULL));
+  if (c->cases == 0) return mn_fail(MN_BAD_DATA, "%s holds no objects, so no cases", file->path);
   if (reader->group.kind != MN_HDF5_GROUP)
     return mn_fail(MN_BAD_DATA, "%s: '%s' is no group, so no case; parity wants one group a case", file->path,
                    c->name);
@@ -161,12 +164,12 @@ static mn_status read_case(struct reader *reader, int index) {
 }
 
 mn_status mn_case_read(const char *path, int index, struct mn_case *out) {
-  struct reader reader = {.into = out};
+  struct reader reader = {.into = out, .index = index};
   *out = (struct mn_case){.model = mn_model_defaults()};
   out->model.depth = 1;
   MN_TRY(mn_hdf5_open(&reader.file, path, "parity needs a file of cases, such as tests/golden/block.h5",
                       MN_HDF5_SHARED));
-  mn_status status = read_case(&reader, index);
+  mn_status status = read_case(&reader);
   mn_hdf5_close(&reader.file);
   if (status != MN_OK) mn_case_free(out);
   return status;

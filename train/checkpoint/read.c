@@ -189,44 +189,46 @@ static void compare(struct reader *reader, FILE *misfits, const struct mn_hdf5_o
 
 /* `count` tensors, and the group of the file that holds one of the arrays of each. */
 struct tensors {
+  struct reader *reader;
+  FILE *misfits;
   struct mn_hdf5_object group;
   const char *path;
   struct mn_checkpoint_tensor *tensors;
   int count, which;
 };
 
-static mn_status list_misfits(struct reader *reader, const struct tensors *t, FILE *misfits) {
-  hsize_t count;
+/* Lists a member of the group that is none of the tensors. */
+static mn_status list_rest(void *data, const char *name) {
+  const struct tensors *t = data;
+  struct mn_hdf5_object member;
+  char has[240];
+  for (int k = 0; k < t->count; k++)
+    if (strcmp(t->tensors[k].name, name) == 0) return MN_OK;
+  MN_TRY(mn_hdf5_find(&t->reader->file, &t->group, name, &member));
+  describe(has, sizeof has, &member);
+  mn_hdf5_release(&member);
+  fprintf(t->misfits, "; %s is left over, %s", name, has);
+  return MN_OK;
+}
+
+static mn_status list_misfits(struct reader *reader, struct tensors *t) {
   for (int i = 0; i < t->count; i++) {
     struct mn_hdf5_object found;
     MN_TRY(mn_hdf5_find(&reader->file, &t->group, t->tensors[i].name, &found));
     if (i > 0 && !reader->weights) t->tensors[i].real = t->tensors[0].real;
-    compare(reader, misfits, &found, &t->tensors[i]);
+    compare(reader, t->misfits, &found, &t->tensors[i]);
     mn_hdf5_release(&found);
   }
-  MN_TRY(mn_hdf5_count(&reader->file, &t->group, &count));
-  for (hsize_t i = 0; i < count; i++) {
-    char name[256], has[240];
-    struct mn_hdf5_object member;
-    int k = 0;
-    MN_TRY(mn_hdf5_member(&reader->file, &t->group, i, name, sizeof name));
-    while (k < t->count && strcmp(t->tensors[k].name, name) != 0) k++;
-    if (k < t->count) continue;
-    MN_TRY(mn_hdf5_find(&reader->file, &t->group, name, &member));
-    describe(has, sizeof has, &member);
-    mn_hdf5_release(&member);
-    fprintf(misfits, "; %s is left over, %s", name, has);
-  }
-  return MN_OK;
+  return mn_hdf5_members(&reader->file, &t->group, list_rest, t, NULL);
 }
 
-static mn_status check_fit(struct reader *reader, const struct tensors *t) {
+static mn_status check_fit(struct reader *reader, struct tensors *t) {
   enum { MOST = MN_MESSAGE * 3 / 4 }; /* bytes shown */
   char *text = NULL;
   size_t size = 0;
-  FILE *misfits = open_memstream(&text, &size);
-  mn_status status = misfits ? list_misfits(reader, t, misfits) : MN_OK;
-  if (!misfits || fclose(misfits) != 0)
+  t->misfits = open_memstream(&text, &size);
+  mn_status status = t->misfits ? list_misfits(reader, t) : MN_OK;
+  if (!t->misfits || fclose(t->misfits) != 0)
     status = mn_fail(MN_NO_MEMORY, "no memory to check %s of %s", t->path, reader->file.path);
   else if (status == MN_OK && size > 0)
     status = mn_fail(MN_BAD_DATA, "%s: %s does not fit the model: %.*s%s: %s", reader->file.path, t->path,
@@ -293,7 +295,7 @@ static mn_status read_array(struct reader *reader, const struct tensors *t,
 /* Reads the arrays in the group at `path`, if it is there. */
 static mn_status read_tensors(struct reader *reader, const char *path, struct mn_checkpoint_tensor *tensors,
                               int count, int which) {
-  struct tensors t = {.path = path, .tensors = tensors, .count = count, .which = which};
+  struct tensors t = {.reader = reader, .path = path, .tensors = tensors, .count = count, .which = which};
   MN_TRY(mn_hdf5_find(&reader->file, &reader->file.root, path, &t.group));
   if (t.group.kind == MN_HDF5_NOTHING) return MN_OK;
   if (t.group.kind != MN_HDF5_GROUP) return reader->weights ? MN_OK : refuse(reader, path, "is no group");
@@ -358,7 +360,7 @@ static mn_status read_kind(struct reader *reader) {
   MN_TRY(check_format(reader));
   MN_TRY(mn_sums_read(&reader->sums, &reader->file));
   reader->checkpoint->checksums = reader->sums.lines;
-  MN_TRY(mn_hdf5_count(&reader->file, &reader->file.root, &count));
+  MN_TRY(mn_hdf5_members(&reader->file, &reader->file.root, NULL, NULL, &count));
   MN_TRY(mn_hdf5_find(&reader->file, &reader->file.root, MN_CHECKPOINT_INPUTS, &input));
   reader->checkpoint->alone = count == (input.kind == MN_HDF5_NOTHING ? 2 : 3);
   mn_hdf5_release(&input);

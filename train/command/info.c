@@ -214,10 +214,11 @@ static const char *const kinds[] = {[MN_HDF5_NOTHING] = "nothing",
                                     [MN_HDF5_DATASET] = "dataset",
                                     [MN_HDF5_LINK] = "link",
                                     [MN_HDF5_OTHER] = "other"};
-_Static_assert(sizeof kinds / sizeof *kinds == MN_HDF5_OTHER + 1, "a word for each kind of object");
+_Static_assert(sizeof kinds / sizeof *kinds == MN_HDF5_UNREADABLE, "a word for each kind of object");
 
 static mn_status show_object(void *data, struct mn_hdf5_file *file, const struct mn_hdf5_object *object) {
   struct mn_json *json = data;
+  if (object->kind == MN_HDF5_UNREADABLE) return MN_BAD_DATA;
   mn_json_open(json, NULL);
   mn_json_string(json, "name", object->name);
   mn_json_string(json, "kind", kinds[object->kind]);

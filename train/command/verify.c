@@ -32,6 +32,7 @@ static mn_status read_all(struct mn_hdf5_file *file, const struct mn_hdf5_object
 static mn_status verify_object(void *data, struct mn_hdf5_file *file, const struct mn_hdf5_object *object) {
   struct verdict *verdict = data;
   verdict->links += object->kind == MN_HDF5_LINK;
+  if (object->kind == MN_HDF5_UNREADABLE) return MN_BAD_DATA;
   if (object->id < 0) return MN_OK;
   MN_TRY(mn_hdf5_attributes(file, object, H5_INDEX_NAME, 1, NULL, NULL));
   if (object->kind != MN_HDF5_DATASET) return MN_OK;
