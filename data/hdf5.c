@@ -246,12 +246,17 @@ struct verdict {
   struct mn_outcome outcome;
 };
 
+static const int crashes[] = {SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGABRT, SIGTRAP, SIGXCPU};
+enum { CRASHES = sizeof crashes / sizeof *crashes };
+
 /* The child: disables the messages of the C library and of sanitizers, and core files, and does the work. It
  * ends with its parent, and after `seconds` of computing, by SIGXCPU; a slow disk may take longer. */
 static void be_child(pid_t parent, mn_child_work *work, void *data, int seconds, struct verdict *verdict) {
   static const int stops[] = {SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGTSTP};
   const struct rlimit none = {0, 0}, limit = {(rlim_t)seconds, (rlim_t)seconds + 1};
   for (size_t i = 0; i < sizeof stops / sizeof *stops; i++) signal(stops[i], SIG_IGN);
+  for (int i = 0; i < CRASHES; i++)
+    signal(crashes[i], SIG_DFL);       /* not to the handlers of the program around */
   close(STDERR_FILENO);                /* first, or there may be no descriptor left to open */
   (void)!open("/", O_RDONLY);          /* takes its number; every write fails. /dev/null may be missing */
   (void)setrlimit(RLIMIT_CPU, &limit); /* it fails if the user's hard limit is lower, which stays */
@@ -271,8 +276,7 @@ static void be_child(pid_t parent, mn_child_work *work, void *data, int seconds,
 /* Whether the end `how` of a child shows that its work crashed or never ends; else the child was ended from
  * outside, such as by the kernel when memory runs out. An exit code is a sanitizer's, or unknown. */
 static int has_crashed(int how) {
-  static const int crashes[] = {SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGABRT, SIGTRAP, SIGXCPU};
-  for (size_t i = 0; i < sizeof crashes / sizeof *crashes; i++)
+  for (int i = 0; i < CRASHES; i++)
     if (WIFEXITED(how) || WTERMSIG(how) == crashes[i]) return 1;
   return 0;
 }

@@ -89,5 +89,6 @@ slices torn seeded test-torn --sample 20
 slices faults seeded test-faults --sample 20
 slices kills seeded test-kills --sample 10 --count 60
 slices actions seeded test-actions --count 20
+slices resumes seeded test-resumes --count 20
 printf '\n%-12s %9s %7s %8s %8s\n%s' suite passed failed skipped seconds "$table"
 exit "$bad"

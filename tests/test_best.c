@@ -160,6 +160,20 @@ static int end_of(const double *metric, int patience) {
   return EPOCHS;
 }
 
+/* Copies the part of a log's last line that does not depend on the clock, and with `cut` removes the line. */
+static void take_last(char out[256], const char *log, int cut) {
+  static char text[TEXT];
+  FILE *file = fopen(log, "r");
+  assert_non_null(file);
+  text[fread(text, 1, sizeof text - 1, file)] = 0;
+  fclose(file);
+  text[strlen(text) - 1] = 0;
+  char *last = strrchr(text, '\n') + 1;
+  assert_non_null(strstr(last, ",\"time\""));
+  snprintf(out, 256, "%.*s", (int)(strstr(last, ",\"time\"") - last), last);
+  if (cut) assert_int_equal(truncate(log, last - text), 0);
+}
+
 static void patience_ends_a_run(const char *options) {
   double metric[EPOCHS], until[EPOCHS];
   char ended[32], words[64];
@@ -183,6 +197,15 @@ static void patience_ends_a_run(const char *options) {
     assert_non_null(strstr(r->err, words));
     assert_non_null(strstr(r->err, "--resume with more patience"));
     assert_true(snapshot() == before);
+    /* Killed before the last line, which a resume writes, though no other line is of the last step. */
+    char whole[256], again[256];
+    (void)remove("s.jsonl"), (void)remove("s.h5");
+    run_line("%s --patience %d --checkpoint s.h5 --log s.jsonl --log-every 100000", options, patience);
+    take_last(whole, "s.jsonl", 1);
+    run_line("train --quiet --device cpu --checkpoint s.h5 --resume");
+    take_last(again, "s.jsonl", 0);
+    assert_string_equal(again, whole);
+    (void)remove("s.jsonl"), (void)remove("s.h5");
     /* The epochs without a better one are counted on in a resumed run. */
     (void)remove("b.jsonl");
     run_line("%s --patience %d --checkpoint s.h5 --log b.jsonl --stop-at %d", options, patience,

@@ -70,7 +70,8 @@ calls = $(shell nm -u $(1) 2>/dev/null | sed -n 's/^ *U \($(2)[A-Z][A-Za-z0-9_]*
 test-faults: ### every call of a training run fails in turn, and nothing is lost (ARGS="--help" lists the options)
 test-kills: ### training runs are killed and resumed, and end in the same bytes (ARGS="--help")
 test-actions: ### what people do with the files of runs, at random, with kills: no file of another run changes (ARGS="--help")
-test-faults test-kills test-actions: $(BUILD)/minnow $(BUILD)/tests/faults/inject.so $(if $(findstring cuda,$(ARGS)),$(BUILD)/tests/faults/minnow)
+test-resumes: ### random runs, stopped and resumed at random, end in the bytes of the uninterrupted ones (ARGS="--help")
+test-faults test-kills test-actions test-resumes: $(BUILD)/minnow $(BUILD)/tests/faults/inject.so $(if $(findstring cuda,$(ARGS)),$(BUILD)/tests/faults/minnow)
 	$(Q)BUILD=$(BUILD) PYTHONDONTWRITEBYTECODE=1 python3 tests/faults/$(@:test-%=%).py $(ARGS)
 $(BUILD)/tests/faults/inject.so: HDF5_CALLS = $(call calls,$(BUILD)/libminnow.a,H5,H5E|H5open|H5close|H5free|H5get|_g$$)
 $(BUILD)/tests/faults/inject.so: tests/faults/inject.c $(BUILD)/libminnow.a $(BUILD)/flags.cc
@@ -128,5 +129,5 @@ $(BUILD)/tests/include/minnow/minnow.h:
 $(BUILD)/tests/%: $(BUILD)/tests/%.o $(BUILD)/libminnow.a
 	$(call say,LD,$@)$(CC) $(LDFLAGS) -o $@ $(filter %.o,$^) $(filter %.a,$^) $(CMOCKA_LIBS) $(LDLIBS)
 
-.PHONY: check quick nightly test-threads test-torn fuzz test-torch test-faults test-kills test-actions test-determinism test-mutants test-valgrind \
+.PHONY: check quick nightly test-threads test-torn fuzz test-torch test-faults test-kills test-actions test-resumes test-determinism test-mutants test-valgrind \
         defaults threads test-strikes test-slurm test-sanitizer coverage peers lint format

@@ -290,13 +290,13 @@ def both(minnow, folder, seed):
 def main():
     parser = argparse.ArgumentParser(description=__doc__.split("\n", maxsplit=1)[0])
     parser.add_argument("--count", type=int, default=200, help="sequences")
-    parser.add_argument("--seed", type=int, default=1, help="of the first")
+    parser.add_argument("--seed", type=int, default=1, help="the first sequence is SEED * COUNT")
     parser.add_argument("--jobs", type=int, default=os.cpu_count(), help="sequences at a time")
     parser.add_argument("--folder", default=faults.FOLDER, help="where to run")
     options = parser.parse_args()
     began, failures, actions, minnow = time.monotonic(), 0, 0, faults.built() / "minnow"
     with concurrent.futures.ThreadPoolExecutor(options.jobs) as pool:
-        seeds = range(options.seed, options.seed + options.count)
+        seeds = range(options.seed * options.count, (options.seed + 1) * options.count)
         for seed, (wrong, done) in zip(seeds, pool.map(lambda seed: both(minnow, options.folder, seed), seeds)):
             actions += len(done)
             if wrong:

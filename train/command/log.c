@@ -197,6 +197,7 @@ void mn_log_step(struct mn_log *log, const struct mn_trainer *t) {
   }
   log->last = t->finished;
   log->last_samples = p->samples;
+  log->step = p->step;
   end_line(log, &json);
 }
 

@@ -433,6 +433,9 @@ static mn_status run(struct run *r, FILE *out) {
     MN_TRY(together(r, mn_trainer_run(r->trainer, next_pause(r, stop), after_step, r)));
     MN_TRY(together(r, at_pause(r)));
   }
+  /* Its loss is for the `end` line of a run that is killed before that line. */
+  if (patience_is_out(r) && r->trainer->times.steps > 0 && r->log.step < *step)
+    mn_log_step(&r->log, r->trainer);
   MN_TRY(together(r, mn_saves_end(&r->saves)));
   summarise(r);
   tell_of_the_best(r);
