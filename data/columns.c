@@ -55,7 +55,7 @@ static mn_status measure(struct mn_columns *c, struct mn_dataset *d, int64_t mos
         return mn_fail(MN_INTERRUPTED, "reading was stopped");
       MN_TRY(d->read(d, first + done, here, real, x, NULL));
       add_rows(c, x, real, here, sums);
-      mn_heartbeat();
+      mn_heartbeat_of("rows measured", s * stretch + done, stretches * stretch);
     }
   }
   for (int64_t i = 0; i < c->cols; i++) {

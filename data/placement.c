@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "engine/thread.h"
+#include "kernels/clock.h"
 #include "kernels/text.h"
 
 MN_WORDS(place, enum mn_place, MN_PLACES, [MN_PLACE_AUTO] = "auto", [MN_PLACE_DEVICE] = "device",
@@ -77,6 +78,7 @@ static mn_status upload_all(struct mn_placement *p, const struct mn_rows buffers
     to.largest = p->rows.largest ? p->rows.largest + first : NULL;
     to.fingerprint = &p->fingerprint;
     MN_TRY(mn_read_rows(p->dataset, form, &range, 1, &to, p->stop));
+    mn_heartbeat_of("rows read", first + range.count, rows);
     MN_TRY(k->synchronize(device)); /* the other buffer is free again */
     MN_TRY(k->copy(device, (char *)p->rows.x + (size_t)first * form->x_row, to.x,
                    (size_t)range.count * form->x_row));

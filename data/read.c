@@ -3,10 +3,10 @@
 
 #include <pthread.h>
 #include <stdlib.h>
-#include <unistd.h>
 
 #include "engine/thread.h"
 #include "kernels/clock.h"
+#include "kernels/device.h"
 #include "kernels/planes.h"
 #include "kernels/ranks/ranks.h"
 
@@ -63,6 +63,7 @@ static int64_t take(struct reading *r, int64_t number, mn_status status, struct 
     r->done += rows;
     if (r->done == range->count) r->range++, r->done = 0;
     number = r->tasks++;
+    if (range->count == r->dataset->rows) mn_heartbeat_of("rows read", range->count - left, range->count);
   }
   MN_REQUIRE(pthread_mutex_unlock(&r->mutex) == 0);
   return number;
@@ -145,7 +146,7 @@ static void *work(void *data) {
 
 static int threads_for(const struct reading *r, int64_t rows) {
   int64_t tasks = rows / r->task_rows + r->count;
-  int64_t cores = r->form->threads > 0 ? r->form->threads : sysconf(_SC_NPROCESSORS_ONLN);
+  int64_t cores = r->form->threads > 0 ? r->form->threads : mn_team_cores();
   int64_t most = r->dataset->parallel == r->form->real && cores > 1 ? cores : 1;
   if (most > MOST_THREADS) most = MOST_THREADS;
   return (int)(tasks < most ? tasks : most);

@@ -19,6 +19,17 @@ void mn_heartbeat(void) {
   if (call) call();
 }
 
+static void (*teller)(const char *what, int64_t done, int64_t all);
+
+void mn_heartbeat_of(const char *what, int64_t done, int64_t all) {
+  mn_heartbeat();
+  if (teller) teller(what, done, all);
+}
+
+void mn_heartbeat_tell(void (*tell)(const char *what, int64_t done, int64_t all)) {
+  teller = tell;
+}
+
 int64_t mn_heartbeats(void) {
   return __atomic_load_n(&beats, __ATOMIC_ACQUIRE);
 }

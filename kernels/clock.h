@@ -13,6 +13,12 @@ MN_C double mn_seconds(void);
 /* Any thread calls it when it has done a piece of work that takes a second at most on a usual machine. */
 MN_C void mn_heartbeat(void);
 
+/* A beat of work whose end is known, of which `done` of `all` pieces are done; `what` says which. */
+MN_C void mn_heartbeat_of(const char *what, int64_t done, int64_t all);
+
+/* Each such beat calls it, too, in the thread that beats, unless it is NULL. */
+MN_C void mn_heartbeat_tell(void (*tell)(const char *what, int64_t done, int64_t all));
+
 /* How many there were. */
 MN_C int64_t mn_heartbeats(void);
 

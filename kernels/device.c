@@ -2,8 +2,6 @@
  * precision. */
 #include "kernels/device.h"
 
-#include <ctype.h>
-#include <limits.h>
 #include <omp.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -36,48 +34,6 @@ static const struct {
                   [MN_FP16] = {sizeof(float), MN_PLANES_FP16, 0, 8 * 0x1p-11},
                   [MN_FP16X3] = {sizeof(float), MN_PLANES_FP16X2, 0, 1e-5}};
 _Static_assert(sizeof precisions / sizeof *precisions == MN_PRECISIONS, "every precision has a row");
-
-/* ---- OpenMP's threads ---- */
-
-/* The stack of a thread by OMP_STACKSIZE in bytes, as libgomp reads it; else SIZE_MAX. */
-static size_t stack_asked(const char *text) {
-  char *unit;
-  const size_t count = text ? strtoul(text, &unit, 10) : 0;
-  if (!text || unit == text) return SIZE_MAX;
-  unit += strspn(unit, " \t");
-  const int letter = tolower((unsigned char)*unit);
-  return count << (letter == 'b' ? 0 : letter == 'm' ? 20 : letter == 'g' ? 30 : 10);
-}
-
-static int most_threads =
-    INT_MAX; /* threads that OpenMP gives, where these are fewer than it was asked for */
-
-void mn_team_limit(void) {
-  const int most = __atomic_load_n(&most_threads, __ATOMIC_RELAXED);
-  if (omp_get_dynamic()) omp_set_dynamic(0);
-  if (omp_get_max_threads() > most) omp_set_num_threads(most);
-}
-
-mn_status mn_team_start(void) {
-  enum { LEAST = 128 << 10 }; /* bytes; with less libgomp ends the process, or a product overflows */
-  const int asked = omp_get_max_threads();
-  const char *stack = getenv("OMP_STACKSIZE");
-  int started = 0;
-  if (asked < 1)
-    return mn_fail(MN_USAGE, "OMP_NUM_THREADS=%s is no number of threads: the number of cores would do",
-                   getenv("OMP_NUM_THREADS"));
-  if (stack_asked(stack) < LEAST)
-    return mn_fail(MN_USAGE,
-                   "OMP_STACKSIZE=%s is too small a stack for a thread that computes: unset it, or "
-                   "give 1M or more",
-                   stack);
-  mn_team_limit();
-#pragma omp parallel reduction(+ : started)
-  started++;
-  if (started < asked && !omp_in_parallel()) __atomic_store_n(&most_threads, started, __ATOMIC_RELAXED);
-  mn_team_limit();
-  return MN_OK;
-}
 
 #ifndef MN_CUDA
 mn_status mn_cuda_open(struct mn_device *device) {

@@ -32,10 +32,13 @@ MN_API mn_status mn_device_read(struct mn_device *device, double *to, const void
 MN_C mn_status mn_cuda_open(struct mn_device *device);
 MN_C void mn_cuda_close(struct mn_device *device);
 
-/* Starts OpenMP's threads, and notes their number if OMP_THREAD_LIMIT or OMP_MAX_ACTIVE_LEVELS make it less
- * than omp_get_max_threads(). MN_USAGE: OMP_NUM_THREADS or OMP_STACKSIZE cannot work. mn_team_limit has the
- * calling thread ask for no more than that number, and for the same number each time in spite of OMP_DYNAMIC:
- * a product of OpenBLAS's waits for ever for threads that it does not get. */
+/* team.c: mn_team_cores is the number of processors that affinity and quota (cgroup) leave to this process.
+ * mn_team_limit has the calling thread ask OpenMP for no more threads than these, unless OMP_NUM_THREADS is
+ * set, and for the same number each time in spite of OMP_DYNAMIC. mn_team_start starts the threads; if
+ * OMP_THREAD_LIMIT or OMP_MAX_ACTIVE_LEVELS give fewer, these are the limit from then on: a product of
+ * OpenBLAS's waits for ever for threads that it does not get. MN_USAGE: OMP_NUM_THREADS or OMP_STACKSIZE
+ * cannot work. */
+MN_C int mn_team_cores(void);
 MN_C mn_status mn_team_start(void);
 MN_C void mn_team_limit(void);
 

@@ -95,6 +95,15 @@ else
 fi
 
 if unshare -rm true 2>/dev/null; then
+  # Threads by a quota of processors, its own group's or that of one above.
+  for quota in "150000 100000:/:2" "100000 100000:/:1" "20000 100000:/a/b:1" "100000 100000:/a:1" "max 100000:/a/b:$(nproc)"; do
+    IFS=: read -r words group threads <<<"$quota"
+    [ "$threads" -le "$(nproc)" ] || continue
+    ends 0 "" unshare -rm sh -c "mount -t tmpfs none /sys/fs/cgroup && mkdir -p /sys/fs/cgroup/a/b &&
+      echo '$words' >'/sys/fs/cgroup/$group/cpu.max' && echo 0::/a/b >group && mount --bind group /proc/\$\$/cgroup &&
+      exec env -u OMP_NUM_THREADS '$minnow' train --device cpu --data digits.h5 --hidden 16 --steps 2"
+    grep -q "^device: CPU ($threads thread" err || complain "$quota: another number of threads"
+  done
   ends 0 "" unshare -rm sh -c "mount -t tmpfs none /dev && exec '$minnow' verify run.h5"
   ! command -v gnuplot >out || ends 0 "" unshare -rm sh -c "mount -t tmpfs none /proc && exec '$minnow' plot run.jsonl --out run.svg --force"
   ends 0 "" unshare -rm sh -c "mount -t tmpfs none /dev && exec '$minnow' train --checkpoint run.h5 --resume --steps 9 --quiet <&- 2>&-"

@@ -185,7 +185,7 @@ static mn_status walk(struct mn_evaluator *e) {
     status = wait_for_one(e);
     if (status == MN_OK) status = read_batch(e, &batches[done % MN_LOADER_BUFFERS]);
     done++;
-    mn_heartbeat();
+    mn_heartbeat_of("rows", first < e->dataset->rows ? first : e->dataset->rows, e->dataset->rows);
   }
   if (status != MN_OK) mn_outcome_note(&e->outcome, status);
   for (; done < given; done++) (void)wait_for_one(e);

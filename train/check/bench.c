@@ -10,6 +10,7 @@
 #include <math.h>
 #include <stdlib.h>
 
+#include "kernels/clock.h"
 #include "kernels/device.h"
 #include "train/json.h"
 
@@ -50,10 +51,11 @@ enum { FUSED_GEMM = MN_PLANS, PLAN_ROWS };
 struct bench {
   struct mn_device *device;
   const struct mn_check_config *config;
-  int own_products; /* whether products in a GEMM of our own are timed beside the library's */
-  int plan_rows;    /* 0 without --plans */
-  size_t held;      /* device memory while a step runs */
-  double flops;     /* of a step */
+  int figure, figures; /* the number of the one that is timed, and how many there are */
+  int own_products;    /* whether products in a GEMM of our own are timed beside the library's */
+  int plan_rows;       /* 0 without --plans */
+  size_t held;         /* device memory while a step runs */
+  double flops;        /* of a step */
   double ms[FIGURES], copy;
   double products[2][PRODUCTS]; /* the library's alone; with our own GEMM */
   double plans[PLAN_ROWS][FIGURES];
@@ -78,18 +80,25 @@ static mn_status interval(struct mn_device *device, work *run, void *state, int6
 }
 
 /* The median of the milliseconds of one run. */
-static mn_status measure(struct mn_device *device, work *run, void *state, double *median) {
+static mn_status measure(struct bench *b, const char *name, work *run, void *state, double *median) {
+  struct mn_device *device = b->device;
+  char what[80];
+  snprintf(what, sizeof what, "figure %d of %d, %s: run", ++b->figure, b->figures, name);
   const struct protocol *p = &protocols[device->type];
   double ms = 0, times[MOST_REPETITIONS];
   int64_t count = 1;
   MN_TRY(interval(device, run, state, 1, &ms)); /* not counted: the first run allocates and records */
   for (double spent = 0; spent < p->warm_up_ms; spent += fmax(ms, 1e-3) * (double)count) {
     MN_TRY(interval(device, run, state, count, &ms));
+    mn_heartbeat_of(what, 0, p->repetitions);
     if (ms * (double)count < p->interval_ms) count *= 2;
   }
   double fitting = p->budget_ms / fmax(ms * (double)count, 1e-3);
   int repetitions = (int)fmin(MOST_REPETITIONS, fmax(p->repetitions, fitting));
-  for (int i = 0; i < repetitions; i++) MN_TRY(interval(device, run, state, count, &times[i]));
+  for (int i = 0; i < repetitions; i++) {
+    MN_TRY(interval(device, run, state, count, &times[i]));
+    mn_heartbeat_of(what, i + 1, repetitions);
+  }
   qsort(times, (size_t)repetitions, sizeof *times, ascending);
   *median = (times[(repetitions - 1) / 2] + times[repetitions / 2]) / 2;
   return MN_OK;
@@ -149,7 +158,7 @@ static mn_status time_figure(struct bench *b, enum figure figure, enum mn_plan p
     b->held = b->device->bytes;
     b->flops = (double)b->config->batch * mn_model_step_flops(subject.model);
   }
-  if (status == MN_OK) status = measure(b->device, run_subject, &subject, ms);
+  if (status == MN_OK) status = measure(b, figures[figure], run_subject, &subject, ms);
   if (status == MN_OK) status = check_finite(subject.pass->tape);
   mn_pass_close(subject.pass);
   mn_optimizer_close(subject.optimizer);
@@ -178,7 +187,7 @@ static mn_status time_product(struct bench *b, const struct product_kind *kind,
   void *into;
   MN_TRY(mn_device_allocate(b->device, &into, count, b->device->real));
   struct product product = {b->device, kind->form, left, right, {.kind = MN_STORE, .into = into}};
-  mn_status status = measure(b->device, run_product, &product, ms);
+  mn_status status = measure(b, kind->key, run_product, &product, ms);
   mn_device_release(b->device, into, count, b->device->real);
   return status;
 }
@@ -221,7 +230,7 @@ static mn_status time_copy(struct bench *b) {
   MN_TRY(mn_device_allocate(device, (void **)&copy.memory, 2 * count, device->real));
   mn_status status =
       device->kernels->uniform(device, copy.memory, count, b->config->seed, MN_RANDOM_CHECK + 6, 0, 1);
-  if (status == MN_OK) status = measure(device, run_copy, &copy, &ms);
+  if (status == MN_OK) status = measure(b, "copy_gb_per_s", run_copy, &copy, &ms);
   mn_device_release(device, copy.memory, 2 * count, device->real);
   b->copy = 2 * (double)bytes / ms * 1e-6;
   return status;
@@ -304,6 +313,7 @@ mn_status mn_bench(FILE *out, struct mn_device *device, const struct mn_check_co
   struct bench b = {.device = device, .config = config};
   b.own_products = device->has_own_gemm && device->planes == 1; /* no library takes two planes */
   if (config->plans) b.plan_rows = device->has_own_gemm ? PLAN_ROWS : MN_PLANS;
+  b.figures = FIGURES * (1 + b.plan_rows) + PRODUCTS * (1 + b.own_products) + 1;
   mn_status status = time_all(&b);
   device->force_cublas = 0;
   if (status == MN_OK) show(out, &b, as_json);

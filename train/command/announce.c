@@ -68,6 +68,41 @@ static struct {
   double start, last; /* seconds */
 } bar = {.quiet = 1};
 
+void mn_progress_clear(void) {
+  if (bar.drawn) fputs("\r\033[K", stderr);
+  bar.drawn = 0;
+}
+
+/* Draws `done` of `all` as a bar before a text of `length` bytes. Its last fields, each behind two blanks,
+ * are dropped if they do not fit. */
+static void draw(const char *text, int length, int64_t done, int64_t all) {
+  /* A character in the last column would move some terminals on to the next line. */
+  const int width = bar.terminal ? mn_show_columns(STDERR_FILENO) - 1 : FIELDS - 1;
+  for (int i = width; length > width; i--)
+    if (i == 0 || strncmp(text + i, "  ", 2) == 0) length = i;
+  mn_progress_clear();
+  const int room = width - length - 3, columns = room < BAR ? room : BAR;
+  if (bar.terminal && columns >= LEAST_BAR) {
+    const int full = (int)(columns * done / all);
+    fprintf(stderr, "[%.*s%.*s] ", full, hashes, columns - full, dots);
+  }
+  fprintf(stderr, "%.*s%s", length, text, bar.terminal ? "" : "\n");
+  bar.drawn = bar.terminal;
+}
+
+/* Whether it is time for a bar or a line. */
+static int is_due(double now) {
+  if (bar.quiet || now - bar.last < (bar.terminal ? terminal_interval : plain_interval)) return 0;
+  bar.last = now;
+  return 1;
+}
+
+static void tell_work(const char *what, int64_t done, int64_t all) {
+  char text[FIELDS];
+  if (is_due(mn_seconds()))
+    draw(text, snprintf(text, sizeof text, "%.120s %ld of %ld", what, (long)done, (long)all), done, all);
+}
+
 void mn_progress_open(int64_t first, int quiet) {
   double now = mn_seconds();
   const char *kind = getenv("TERM"); /* "dumb": it cannot erase a line */
@@ -75,20 +110,13 @@ void mn_progress_open(int64_t first, int quiet) {
   bar.terminal = redraws && mn_show_columns(STDERR_FILENO) >= LEAST_COLUMNS;
   bar.quiet = quiet, bar.drawn = 0, bar.first = first;
   bar.start = bar.last = now;
-}
-
-void mn_progress_clear(void) {
-  if (bar.drawn) fputs("\r\033[K", stderr);
-  bar.drawn = 0;
+  mn_heartbeat_tell(tell_work);
 }
 
 void mn_progress_step(const struct mn_trainer *t) {
   double now = mn_seconds();
-  if (bar.quiet || now - bar.last < (bar.terminal ? terminal_interval : plain_interval)) return;
-  bar.last = now;
+  if (!is_due(now)) return;
   const int64_t step = t->progress.step, horizon = t->schedule.horizon;
-  /* A character in the last column would move some terminals on to the next line. */
-  const int width = bar.terminal ? mn_show_columns(STDERR_FILENO) - 1 : FIELDS - 1;
   const struct mn_trainer_speed speed = mn_trainer_speed(t);
   const double left = (now - bar.start) / (double)(step - bar.first) * (double)(horizon - step);
   char text[FIELDS], loss[MN_SHOWN], time[MN_SHOWN], samples[MN_SHOWN], flops[MN_SHOWN];
@@ -97,16 +125,7 @@ void mn_progress_step(const struct mn_trainer *t) {
                (long)step, (long)horizon, mn_show_number(loss, t->loss, 4), mn_show_time(time, left),
                mn_show_number(samples, speed.samples, 3), mn_show_rate(flops, speed.flops, "FLOP/s"),
                100 * speed.waiting);
-  for (int i = width; length > width; i--) /* fields that do not fit are dropped from the right */
-    if (i == 0 || strncmp(text + i, "  ", 2) == 0) length = i;
-  mn_progress_clear();
-  const int room = width - length - 3, columns = room < BAR ? room : BAR;
-  if (bar.terminal && columns >= LEAST_BAR) {
-    const int full = (int)(columns * step / horizon);
-    fprintf(stderr, "[%.*s%.*s] ", full, hashes, columns - full, dots);
-  }
-  fprintf(stderr, "%.*s%s", length, text, bar.terminal ? "" : "\n");
-  bar.drawn = bar.terminal;
+  draw(text, length, step, horizon);
 }
 
 /* ---- notes ---- */

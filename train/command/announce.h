@@ -49,7 +49,8 @@ int mn_show_columns(int fd);
  * On a terminal of at least 40 columns that is not dumb it is one line, redrawn in place, with a bar if there
  * is room; else a plain line every ten seconds. It has no colours. */
 
-/* Begins the progress of the run, one in a process, which goes on from step `first`. */
+/* Begins the progress of a command, or of a run that goes on from step `first`. From here on work of which
+ * mn_heartbeat_of tells is drawn as often as steps are. */
 void mn_progress_open(int64_t first, int quiet);
 
 /* After a step; draws at most ten times a second on a terminal, and every ten seconds elsewhere: the step,

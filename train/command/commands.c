@@ -67,7 +67,7 @@ static mn_status check_stack(void) {
                  (long)(stack.rlim_cur >> 10), LEAST);
 }
 
-mn_status mn_command_run(FILE *out, const struct mn_options *o) {
+static mn_status run_command(FILE *out, const struct mn_options *o) {
   MN_TRY(check_stack());
   MN_TRY(mn_hdf5_start());
   MN_TRY(mn_files_check(o));
@@ -93,4 +93,11 @@ mn_status mn_command_run(FILE *out, const struct mn_options *o) {
     break;
   }
   mn_abort(__FILE__, __LINE__, "a command");
+}
+
+mn_status mn_command_run(FILE *out, const struct mn_options *o) {
+  mn_progress_open(0, o->quiet);
+  const mn_status status = run_command(out, o);
+  mn_progress_clear();
+  return status;
 }

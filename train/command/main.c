@@ -10,6 +10,7 @@
 #include <sys/prctl.h>
 #include <unistd.h>
 
+#include "kernels/device.h"
 #include "train/command/commands.h"
 
 /* SIGUSR1 asks training to save. It is ignored before that, even while libraries load. */
@@ -60,6 +61,7 @@ int main(int argc, char **argv) {
   hold_standard_files();
   limit_spinning(argv);
   atexit(end_by_library);
+  mn_team_limit();
   prctl(PR_SET_NAME, program_invocation_short_name); /* else ps and pkill call it "exe" */
   /* A reader that went away and a file at its largest size are errors to report, not deaths. */
   signal(SIGPIPE, SIG_IGN);

@@ -201,6 +201,7 @@ static mn_status open(struct run *r, const struct mn_options *options) {
   MN_TRY(mn_resume_config(s));
   MN_TRY(mn_saves_open(&r->saves, s, progress));
   MN_TRY(mn_log_open(&r->log, o->dry_run ? NULL : o->log, s));
+  mn_progress_clear();
   mn_session_describe(s);
   if (r->log.file && r->log.begun && progress->step > 0)
     mn_announce(o, "log: %s is new, and begins at step %ld", o->log, (long)progress->step);

@@ -2,6 +2,7 @@
 #include <stdlib.h>
 
 #include "data/hdf5.h"
+#include "kernels/clock.h"
 #include "train/command/commands.h"
 
 /* What has been read so far, and the first thing that was not whole. */
@@ -24,7 +25,8 @@ static mn_status read_all(struct mn_hdf5_file *file, const struct mn_hdf5_object
                    dataset->name);
   mn_status status = MN_OK;
   for (; status == MN_OK && slab.elements; mn_hdf5_slab_next(&slab))
-    status = mn_hdf5_read(file, dataset, MN_HDF5_STORED, &slab, buffer);
+    if ((status = mn_hdf5_read(file, dataset, MN_HDF5_STORED, &slab, buffer)) == MN_OK && slab.rank > 0)
+      mn_heartbeat_of(dataset->name, (int64_t)slab.start[0], (int64_t)dataset->shape[0]);
   free(buffer);
   return status;
 }

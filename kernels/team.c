@@ -1,0 +1,80 @@
+/* OpenMP's threads: how many there may be, whatever the process has inherited. */
+#include <ctype.h>
+#include <limits.h>
+#include <omp.h>
+#include <sched.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "kernels/device.h"
+
+/* The processors that a quota of cgroup v2 leaves to this process, rounded up; INT_MAX without one. */
+static int quota(void) {
+  char group[512] = "", name[600];
+  double most = INT_MAX, time, period;
+  FILE *file = fopen("/proc/self/cgroup", "re");
+  while (file && fgets(name, sizeof name, file))
+    if (sscanf(name, "0::%500s", group) == 1) break;
+  if (file) fclose(file);
+  for (char *end = group + strlen(group); end; end = strrchr(group, '/')) { /* and of the groups above it */
+    *end = 0;
+    snprintf(name, sizeof name, "/sys/fs/cgroup%s/cpu.max", group);
+    if (!(file = fopen(name, "re"))) continue;
+    if (fscanf(file, "%lf %lf", &time, &period) == 2 && time / period < most) most = time / period;
+    fclose(file);
+  }
+  return most < INT_MAX ? (int)most + (most > (int)most) : INT_MAX;
+}
+
+int mn_team_cores(void) {
+  cpu_set_t cores;
+  const int bound = sched_getaffinity(0, sizeof cores, &cores) == 0 ? CPU_COUNT(&cores) : INT_MAX;
+  const int most = quota(), all = (int)sysconf(_SC_NPROCESSORS_ONLN);
+  const int least = bound < most ? bound : most;
+  return least < all ? least : all;
+}
+
+static int most_threads; /* by the quota and, once it is known, by what OpenMP gives; 0 at first */
+
+void mn_team_limit(void) {
+  int most = __atomic_load_n(&most_threads, __ATOMIC_RELAXED);
+  if (most == 0) {
+    most = getenv("OMP_NUM_THREADS") ? INT_MAX : mn_team_cores();
+    __atomic_store_n(&most_threads, most, __ATOMIC_RELAXED);
+  }
+  if (omp_get_dynamic()) omp_set_dynamic(0);
+  if (omp_get_max_threads() > most) omp_set_num_threads(most);
+}
+
+/* Bytes of a thread's stack by OMP_STACKSIZE, as libgomp reads it; SIZE_MAX if that says none. */
+static size_t stack_asked(const char *text) {
+  char *unit;
+  const size_t count = text ? strtoul(text, &unit, 10) : 0;
+  if (!text || unit == text) return SIZE_MAX;
+  unit += strspn(unit, " \t");
+  const int letter = tolower((unsigned char)*unit);
+  return count << (letter == 'b' ? 0 : letter == 'm' ? 20 : letter == 'g' ? 30 : 10);
+}
+
+mn_status mn_team_start(void) {
+  enum { LEAST = 128 << 10 }; /* bytes; with less libgomp ends the process, or a product overflows */
+  const char *stack = getenv("OMP_STACKSIZE");
+  int started = 0;
+  mn_team_limit();
+  const int asked = omp_get_max_threads();
+  if (asked < 1)
+    return mn_fail(MN_USAGE, "OMP_NUM_THREADS=%s is no number of threads: the number of cores would do",
+                   getenv("OMP_NUM_THREADS"));
+  if (stack_asked(stack) < LEAST)
+    return mn_fail(MN_USAGE,
+                   "OMP_STACKSIZE=%s is too small a stack for a thread that computes: unset it, or "
+                   "give 1M or more",
+                   stack);
+#pragma omp parallel reduction(+ : started)
+  started++;
+  if (started < asked && !omp_in_parallel()) __atomic_store_n(&most_threads, started, __ATOMIC_RELAXED);
+  mn_team_limit();
+  return MN_OK;
+}
