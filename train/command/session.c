@@ -190,7 +190,7 @@ mn_status mn_session_train(struct mn_session *s, const struct mn_options *option
   struct mn_model_config config;
   struct mn_optimizer_config optimizer;
   MN_TRY(mn_ranks_meet(s));
-  if (!mn_ranks_first(s->ranks)) s->options.quiet = 1;
+  if (!mn_ranks_first(s->ranks)) mn_progress_open(0, s->options.quiet = 1);
   MN_TRY(mn_ranks_share_cores(s->ranks));
   if (s->ranks) MN_TRY(mn_ranks_agree(s->ranks, mn_ranks_compare_options(s)));
   MN_TRY(mn_ranks_agree(s->ranks, mn_ranks_first(s->ranks) ? lock_and_resume(s) : MN_OK));

@@ -26,7 +26,7 @@ static mn_status read_all(struct mn_hdf5_file *file, const struct mn_hdf5_object
   mn_status status = MN_OK;
   for (; status == MN_OK && slab.elements; mn_hdf5_slab_next(&slab))
     if ((status = mn_hdf5_read(file, dataset, MN_HDF5_STORED, &slab, buffer)) == MN_OK && slab.rank > 0)
-      mn_heartbeat_of(dataset->name, (int64_t)slab.start[0], (int64_t)dataset->shape[0]);
+      mn_heartbeat_of("rows of a dataset", (int64_t)slab.start[0], (int64_t)dataset->shape[0]);
   free(buffer);
   return status;
 }
