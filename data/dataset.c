@@ -23,7 +23,14 @@ struct array {
   int64_t rows, cols;           /* cols 1 at rank 1 */
   int packed;                   /* an attribute scales the values: value·scale + offset */
   double scale, offset;
-  size_t direct; /* the width of reals that the file stores as they are in memory; else 0 */
+  double wrap; /* added to stored values below 0, which are unsigned */
+  struct missing {
+    const char *attribute;
+    double low, high;
+  } missing[2 * MN_HDF5_VALUES + 4]; /* stored values from `low` to `high` are missing */
+  int ranges;
+  double low, high; /* no value between these is missing */
+  size_t direct;    /* the width of reals that the file stores as they are in memory; else 0 */
 };
 
 struct dataset_file {
@@ -96,15 +103,48 @@ static mn_status check_shape(struct dataset_file *d, struct array *a, int least_
   return MN_OK;
 }
 
-/* Reads an attribute of packed reals, if there is one. */
-static mn_status read_attribute(struct dataset_file *d, struct array *a, const char *name, double *number) {
+/* Adds a missing value, or, if `side` is not 0, all below or above it. real: its bytes in the file, 0 for an
+ * integer. Numbers are compared in the precision that both have. NaN is refused by itself. */
+static void add_missing(struct array *a, const char *name, double value, size_t real, double side) {
+  const size_t own = a->object.class == H5T_FLOAT ? a->object.element : 0;
+  const int exact = own == real || (own | real) == 8, bits = own == 2 || real == 2 ? 11 : 24;
+  double slack = exact ? 0 : ldexp(fabs(value), -bits);
+  if (side != 0) value = nextafter(value, side * INFINITY), slack = -slack;
+  const double low = side < 0 ? -INFINITY : value - slack, high = side > 0 ? INFINITY : value + slack;
+  if (isnan(value)) return;
+  *(low > 0 ? &a->high : &a->low) = low > 0 ? fmin(a->high, low) : fmax(a->low, high);
+  a->missing[a->ranges++] = (struct missing){name, low, high};
+}
+
+/* Reads what netCDF's attributes say of the stored numbers. Its default for floats never written is missing
+ * in any file, as no other number is equal to it. Limits of packed integers that are floats are unpacked. */
+static mn_status read_attributes(struct dataset_file *d, struct array *a) {
+  static const char *const names[] = {"scale_factor", "add_offset", "_FillValue", "missing_value",
+                                      "valid_min",    "valid_max",  "valid_range"};
+  static const int counts[] = {1, 1, 0, 0, 1, 1, 2}, sides[] = {0, 0, 0, 0, -1, 1, -1};
+  const struct mn_hdf5_object *o = &a->object;
   struct mn_hdf5_value value;
-  MN_TRY(mn_hdf5_attribute(&d->file, &a->object, name, 0, &value));
-  if (value.kind == MN_VALUE_NONE) return MN_OK;
-  a->packed = 1;
-  if (mn_hdf5_number(&value, number) && isfinite(*number)) return MN_OK;
-  return mn_fail(MN_BAD_DATA, "%s: attribute %s of dataset %s must be a single finite number", d->path, name,
-                 a->name);
+  MN_TRY(mn_hdf5_attribute(&d->file, o, "_Unsigned", 1, &value));
+  if (o->type[0] == 'i' && value.kind == MN_VALUE_TEXT && strcasecmp(value.text, "true") == 0)
+    a->wrap = ldexp(1, 8 * (int)o->element);
+  for (int k = 0; k < 7; k++) {
+    double number;
+    MN_TRY(mn_hdf5_attribute(&d->file, o, names[k], 1, &value));
+    if (k == 2 && value.kind == MN_VALUE_NONE && o->class == H5T_FLOAT)
+      add_missing(a, "default _FillValue in netCDF", 0x1.ep+122, o->element, 0);
+    if (value.kind == MN_VALUE_NONE) continue;
+    if (!mn_hdf5_number(&value, 0, &number) || (counts[k] && (value.count != counts[k] || !isfinite(number))))
+      return mn_fail(MN_BAD_DATA, "%s: attribute %s of dataset %s must be %s: correct or remove it", d->path,
+                     names[k], a->name, counts[k] == 1 ? "a single finite number" : "numbers");
+    if (k < 2) a->packed = 1, *(k ? &a->offset : &a->scale) = number;
+    for (int i = 0; k >= 2 && mn_hdf5_number(&value, i, &number); i++) {
+      const size_t real = value.kind == MN_VALUE_REAL ? value.element : 0;
+      const int unpack = sides[k] && real && a->packed && o->class == H5T_INTEGER;
+      number = unpack ? rint((number - a->offset) / a->scale) : number < 0 ? number + a->wrap : number;
+      add_missing(a, names[k], number, real, (unpack ? a->scale : 1) * (i ? -sides[k] : sides[k]));
+    }
+  }
+  return MN_OK;
 }
 
 /* Opens x or y and checks it, unread. If it is missing and not `required`, a->object.id stays −1. */
@@ -120,9 +160,9 @@ static mn_status open_array(struct dataset_file *d, struct array *a, int least_r
     MN_TRY(check_shape(d, a, least_rank)); /* a virtual dataset, of unknown shape, is refused below */
   MN_TRY(mn_hdf5_check(&d->file, o));
   a->scale = 1;
-  a->offset = 0;
-  MN_TRY(read_attribute(d, a, "scale_factor", &a->scale));
-  MN_TRY(read_attribute(d, a, "add_offset", &a->offset));
+  a->offset = -0.0; /* which changes no sum */
+  a->low = -INFINITY, a->high = INFINITY;
+  MN_TRY(read_attributes(d, a));
   a->direct = o->layout == H5D_CONTIGUOUS && !o->filters && !a->packed ? o->native : 0;
   return MN_OK;
 }
@@ -145,6 +185,22 @@ static void start_rows(struct mn_hdf5_slab *slab, const struct array *a, int64_t
                     a->object.element > 8 ? a->object.element : 8);
 }
 
+/* Refuses the first of `count` stored values that is missing or not finite; at: index of values[0]. */
+static mn_status check_stored(const struct dataset_file *d, const struct array *a, int64_t at, int64_t count,
+                              const void *values, size_t real) {
+  const int64_t first = mn_find_outside(values, count, real, a->low, a->high);
+  for (int64_t i = first; i >= 0 && i < count; i++)
+    for (const struct missing *m = a->missing; m < a->missing + a->ranges; m++)
+      if (mn_real_at(values, real, i) >= m->low && mn_real_at(values, real, i) <= m->high)
+        return mn_fail(MN_BAD_DATA,
+                       "%s: dataset %s, row %lld, column %lld (from 0) is %.9g%s, missing by its %s: fill it "
+                       "in or leave "
+                       "out the row",
+                       d->path, a->name, (long long)((at + i) / a->cols), (long long)((at + i) % a->cols),
+                       mn_real_at(values, real, i), a->packed ? " as stored" : "", m->attribute);
+  return first < 0 ? MN_OK : mn_dataset_check_finite(d->path, a->name, at, a->cols, count, values, real);
+}
+
 /* Reads rows without HDF5. It does not write to `d`, so several threads may call it at a time. */
 static mn_status read_direct(const struct dataset_file *d, const struct array *a, int64_t first,
                              int64_t count, void *out) {
@@ -164,17 +220,26 @@ static mn_status read_direct(const struct dataset_file *d, const struct array *a
           "cut short after it was opened: %s",
           d->path, a->name, (long long)((at + (int64_t)(got / a->direct)) / a->cols),
           (long long)(first + count - 1), (unsigned long long)(offset + got), d->file.remedy);
-    MN_TRY(mn_dataset_check_finite(d->path, a->name, at, a->cols, here, to, a->direct));
+    MN_TRY(check_stored(d, a, at, here, to, a->direct));
   }
   return MN_OK;
 }
 
-/* Reads a slab of packed reals and unpacks it. */
+/* Reads a slab into the scratch memory, as it is stored; at: index of its first value. Call while locked. */
+static mn_status read_stored(struct dataset_file *d, const struct array *a, const struct mn_hdf5_slab *slab,
+                             int64_t at) {
+  double *values = d->scratch;
+  MN_TRY(mn_hdf5_read(&d->file, &a->object, MN_HDF5_DOUBLE, slab, values));
+  for (hsize_t i = 0; a->wrap > 0 && i < slab->elements; i++) values[i] += values[i] < 0 ? a->wrap : 0;
+  return check_stored(d, a, at, (int64_t)slab->elements, values, sizeof *values);
+}
+
+/* Reads a slab and unpacks it. */
 static mn_status read_packed(struct dataset_file *d, const struct array *a, const struct mn_hdf5_slab *slab,
-                             size_t real, void *out) {
+                             int64_t at, size_t real, void *out) {
   const double *from = d->scratch;
   mn_hdf5_lock(); /* for the scratch memory */
-  mn_status status = mn_hdf5_read(&d->file, &a->object, MN_HDF5_DOUBLE, slab, d->scratch);
+  mn_status status = read_stored(d, a, slab, at);
   if (status == MN_OK && real == sizeof(float))
     for (hsize_t i = 0; i < slab->elements; i++) ((float *)out)[i] = (float)(from[i] * a->scale + a->offset);
   else if (status == MN_OK)
@@ -186,35 +251,36 @@ static mn_status read_packed(struct dataset_file *d, const struct array *a, cons
 static mn_status read_reals(struct dataset_file *d, const struct array *a, int64_t first, int64_t count,
                             size_t real, void *out) {
   enum mn_hdf5_memory memory = real == sizeof(float) ? MN_HDF5_FLOAT : MN_HDF5_DOUBLE;
+  const int plain = !a->packed && (a->object.native == real || (a->ranges == 0 && a->wrap == 0));
   struct mn_hdf5_slab slab;
   char *to = out;
   if (a->direct == real) return read_direct(d, a, first, count, out);
   for (start_rows(&slab, a, first, count); slab.elements; mn_hdf5_slab_next(&slab)) {
     int64_t at = (int64_t)slab.start[0] * a->cols + (slab.rank == 2 ? (int64_t)slab.start[1] : 0);
-    MN_TRY(a->packed ? read_packed(d, a, &slab, real, to)
-                     : mn_hdf5_read(&d->file, &a->object, memory, &slab, to));
-    MN_TRY(mn_dataset_check_finite(d->path, a->name, at, a->cols, (int64_t)slab.elements, to, real));
+    MN_TRY(plain ? mn_hdf5_read(&d->file, &a->object, memory, &slab, to)
+                 : read_packed(d, a, &slab, at, real, to));
+    MN_TRY(plain ? check_stored(d, a, at, (int64_t)slab.elements, to, real)
+                 : mn_dataset_check_finite(d->path, a->name, at, a->cols, (int64_t)slab.elements, to, real));
     to += slab.elements * real;
   }
   return MN_OK;
 }
 
 /* Reads labels, which must be 0 to `limit`, copies them to `out` unless NULL, and raises *largest to the
- * largest. HDF5 turns an unsigned label above INT64_MAX into INT64_MAX. */
+ * largest. */
 static mn_status read_labels(struct dataset_file *d, const struct array *a, int64_t first, int64_t count,
                              int64_t limit, int32_t *out, int64_t *largest) {
-  const int64_t *labels = d->scratch;
+  const double *labels = d->scratch, exact = 0x1p53;
   struct mn_hdf5_slab slab;
   for (start_rows(&slab, a, first, count); slab.elements; mn_hdf5_slab_next(&slab)) {
     mn_hdf5_lock(); /* for the scratch memory */
-    mn_status status = mn_hdf5_read(&d->file, &a->object, MN_HDF5_INT64, &slab, d->scratch);
+    mn_status status = read_stored(d, a, &slab, (int64_t)slab.start[0]);
     for (int64_t i = 0; i < (int64_t)slab.elements && status == MN_OK; i++) {
-      const int64_t label = labels[i], row = (int64_t)slab.start[0] + i;
+      const int64_t label = (int64_t)fmin(labels[i], exact), row = (int64_t)slab.start[0] + i;
       if (label < 0 || label > limit)
-        status =
-            mn_fail(MN_BAD_DATA, "%s: dataset %s, row %lld (from 0) is %lld%s; class labels are 0 to %lld",
-                    d->path, a->name, (long long)row, (long long)label, label == INT64_MAX ? " or more" : "",
-                    (long long)limit);
+        status = mn_fail(
+            MN_BAD_DATA, "%s: dataset %s, row %lld (from 0) is %lld%s; class labels are 0 to %lld", d->path,
+            a->name, (long long)row, (long long)label, labels[i] > exact ? " or more" : "", (long long)limit);
       if (label > *largest) *largest = label;
       if (out) out[row - first] = (int32_t)label;
     }
@@ -265,22 +331,19 @@ mn_status mn_dataset_check_read(const struct mn_dataset *dataset, int64_t first,
   return y && dataset->outputs == 0 ? mn_fail(MN_USAGE, "y is asked for, but the data has none") : MN_OK;
 }
 
-/* A sum vectorises; a search that ends early does not. */
-int64_t mn_find_nonfinite(const void *values, int64_t count, size_t real) {
-  const float *f = values;
-  const double *d = values;
-  const int64_t floats = real == sizeof *f ? count : 0, doubles = count - floats;
-  int odd = 0;
-  for (int64_t i = 0; i < floats; i++) odd |= !(f[i] - f[i] == 0);
-  for (int64_t i = 0; i < doubles; i++) odd |= !(d[i] - d[i] == 0);
+/* For floats a sum, which vectorises, tells first whether to search. */
+int64_t mn_find_outside(const void *values, int64_t count, size_t real, double low, double high) {
+  const float *f = values, above = (float)low, below = (float)high;
+  int odd = real != sizeof *f;
+  for (int64_t i = 0; i < count && real == sizeof *f; i++) odd |= !((f[i] > above) & (f[i] < below));
   for (int64_t i = 0; odd && i < count; i++)
-    if (!isfinite(mn_real_at(values, real, i))) return i;
+    if (!(mn_real_at(values, real, i) > low && mn_real_at(values, real, i) < high)) return i;
   return -1;
 }
 
 mn_status mn_dataset_check_finite(const char *file, const char *dataset, int64_t at, int64_t cols,
                                   int64_t count, const void *values, size_t real) {
-  const int64_t i = mn_find_nonfinite(values, count, real);
+  const int64_t i = mn_find_outside(values, count, real, -INFINITY, INFINITY);
   if (i < 0) return MN_OK;
   const double value = mn_real_at(values, real, i);
   return mn_fail(MN_BAD_DATA,

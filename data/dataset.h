@@ -22,9 +22,9 @@ struct mn_dataset {
   size_t parallel;             /* 4 or 8 if several threads may read x as reals of this width; else 0 */
   /* Reads rows first … first + count: x as [count, I] and y as [count, K] reals of `real` bytes (4: float, 8:
    * double), or as int32 labels [count]. NULL skips x or y; y must be NULL if outputs is 0. MN_USAGE: rows, a
-   * `real` or a y that the dataset lacks. MN_BAD_DATA: a value is not finite, or beyond a float's range for
-   * real 4; the message names its dataset and row. Any thread may call it, on a stack of 2 MiB; several may
-   * at a time if real is `parallel` in all of these calls. */
+   * `real` or a y that the dataset lacks. MN_BAD_DATA: a value is missing, not finite, or beyond a float's
+   * range for real 4; the message names its dataset and row. Any thread may call it, on a stack of 2 MiB;
+   * several may at a time if real is `parallel` in all of these calls. */
   mn_status (*read)(struct mn_dataset *dataset, int64_t first, int64_t count, size_t real, void *x, void *y);
   void (*close)(struct mn_dataset *dataset); /* called by mn_dataset_close alone, which calls free if this is
                                                 NULL */
@@ -38,7 +38,8 @@ enum mn_part { MN_PART_TRAIN, MN_PART_TEST, MN_PART_ALL };
  * MN_PART_ALL from the root. Close the dataset with mn_dataset_close.
  *
  * Integers of up to 64 bits and floats of up to 128 are read; the attributes scale_factor and add_offset, one
- * number each, are honoured (value·scale_factor + add_offset, in double). The type of y sets its kind:
+ * number each, are honoured (value·scale_factor + add_offset, in double), as are others of netCDF's
+ * (train/FILES.md): a missing value is refused when it is read. The type of y sets its kind:
  *   floats [n, K], or [n] (K = 1)            regression targets
  *   integers with one of the attributes      regression targets: packed reals
  *   integers [n] or [n, 1] without           class labels; all are read once here, and checked to be ≥ 0
@@ -134,8 +135,9 @@ static inline size_t mn_stored_real(const struct mn_dataset *dataset) {
   return dataset->parallel ? dataset->parallel : sizeof(double);
 }
 
-/* The index of the first value that is not finite, or −1; and value `i`. Values are reals of `real` bytes. */
-int64_t mn_find_nonfinite(const void *values, int64_t count, size_t real);
+/* The index of the first value that is not between `low` and `high` (infinities: not finite), or −1; and
+ * value `i`. Values are reals of `real` bytes. */
+int64_t mn_find_outside(const void *values, int64_t count, size_t real, double low, double high);
 static inline double mn_real_at(const void *values, size_t real, int64_t i) {
   return real == sizeof(double) ? ((const double *)values)[i] : (double)((const float *)values)[i];
 }

@@ -465,7 +465,6 @@ mn_status mn_hdf5_read(struct mn_hdf5_file *file, const struct mn_hdf5_object *d
   mn_hdf5_lock();
   const hid_t types[] = {[MN_HDF5_FLOAT] = H5T_NATIVE_FLOAT,
                          [MN_HDF5_DOUBLE] = H5T_NATIVE_DOUBLE,
-                         [MN_HDF5_INT64] = H5T_NATIVE_INT64,
                          [MN_HDF5_STORED] = H5Dget_type(dataset->id)};
   _Static_assert(sizeof types / sizeof *types == MN_HDF5_STORED + 1, "each type in memory");
   const hid_t stored = types[MN_HDF5_STORED];

@@ -271,11 +271,11 @@ mn_status mn_hdf5_attribute(struct mn_hdf5_file *file, const struct mn_hdf5_obje
   return status;
 }
 
-int mn_hdf5_number(const struct mn_hdf5_value *value, double *number) {
-  if (value->count != 1 || value->kind < MN_VALUE_INTEGER || value->kind > MN_VALUE_REAL) return 0;
-  *number = value->kind == MN_VALUE_INTEGER    ? (double)value->integer[0]
-            : value->kind == MN_VALUE_UNSIGNED ? (double)value->whole[0]
-                                               : value->real[0];
+int mn_hdf5_number(const struct mn_hdf5_value *value, int index, double *number) {
+  if (index >= value->count || value->kind < MN_VALUE_INTEGER || value->kind > MN_VALUE_REAL) return 0;
+  *number = value->kind == MN_VALUE_INTEGER    ? (double)value->integer[index]
+            : value->kind == MN_VALUE_UNSIGNED ? (double)value->whole[index]
+                                               : value->real[index];
   return 1;
 }
 
@@ -291,13 +291,10 @@ struct attributes {
 static herr_t take_attribute(hid_t id, const char *name, const H5A_info_t *info, void *data) {
   struct attributes *all = data;
   struct mn_hdf5_value value;
+  if (!all) return 0;
   all->status = mn_hdf5_attribute(all->file, all->object, name, all->variable, &value);
   if (all->status == MN_OK && all->take) all->status = all->take(all->data, name, &value);
   return all->status == MN_OK ? 0 : -1;
-}
-
-static herr_t pass_over(hid_t id, const char *name, const H5A_info_t *info, void *data) {
-  return 0;
 }
 
 mn_status mn_hdf5_attributes(struct mn_hdf5_file *file, const struct mn_hdf5_object *object, H5_index_t order,
@@ -307,7 +304,8 @@ mn_status mn_hdf5_attributes(struct mn_hdf5_file *file, const struct mn_hdf5_obj
   /* First reads each without a table of them (see absent above): those in the object's header, then those
    * beside it. */
   herr_t result = H5Aexists(object->id, absent());
-  if (result >= 0) result = H5Aiterate2(object->id, H5_INDEX_NAME, H5_ITER_NATIVE, NULL, pass_over, NULL);
+  if (result >= 0)
+    result = H5Aiterate2(object->id, H5_INDEX_NAME, H5_ITER_NATIVE, NULL, take_attribute, NULL);
   if (result >= 0) result = H5Aiterate2(object->id, order, H5_ITER_INC, NULL, take_attribute, &all);
   if (result < 0 && all.status == MN_OK) all.status = mn_hdf5_damaged(file, object->name, NULL);
   mn_hdf5_unlock();

@@ -126,7 +126,6 @@ void mn_hdf5_slab_next(struct mn_hdf5_slab *slab);
 enum mn_hdf5_memory {
   MN_HDF5_FLOAT,
   MN_HDF5_DOUBLE,
-  MN_HDF5_INT64,
   MN_HDF5_STORED, /* the file's own, to check that it can be read: mn_hdf5_read frees the memory that elements
                      of variable length point to */
 };
@@ -177,8 +176,8 @@ struct mn_hdf5_value {
 mn_status mn_hdf5_attribute(struct mn_hdf5_file *file, const struct mn_hdf5_object *object, const char *name,
                             int variable, struct mn_hdf5_value *value);
 
-/* Sets *number if the value is a single number; else returns 0. */
-int mn_hdf5_number(const struct mn_hdf5_value *value, double *number);
+/* Sets *number to a number of the value; returns 0 if it has none of this index. */
+int mn_hdf5_number(const struct mn_hdf5_value *value, int index, double *number);
 
 /* Reads every attribute of an object and calls `take` (NULL is fine), in order of name or of creation, until
  * one fails. Strings of variable length are read if `variable`. */

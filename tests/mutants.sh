@@ -123,6 +123,7 @@ mutant() {
   esac
   [[ $name != doubts:* && $name != files:* ]] || order=${alone:-test_doubts}
   [[ $name != defaults:* ]] || order=${alone:-test_options}
+  [[ $name != missing:* ]] || order=${alone:-test_missing}
   [[ $name != signals:* ]] || order=${alone:-test_signals}
   printf '%s\n' "${content/"$old"/"$new"}" >"$file"
   # shellcheck disable=SC2086
@@ -357,7 +358,10 @@ mutant "reading: interruption is an error" data/hdf5.c \
   'if (done < 0 && errno == EINTR) continue;
     if (done < 0) return errno;' 'if (done < 0) return errno;'
 mutant "reading: a cut file read as whole" $d 'if (got < (size_t)here * a->direct)' 'if (got > (size_t)here * a->direct)'
-mutant "reading: values not checked" $d 'MN_TRY(mn_dataset_check_finite(d->path, a->name, at, a->cols, here, to, a->direct));' ''
+mutant "reading: values not checked" $d 'MN_TRY(check_stored(d, a, at, here, to, a->direct));' ''
+mutant "missing: all below a limit and a value alike" $d 'side < 0 ? -INFINITY : value - slack' '-INFINITY'
+mutant "missing: no value is equal to itself" $d 'value - slack, high' 'value + slack, high'
+mutant "missing: unsigned integers as they stand" $d 'values[i] < 0 ? a->wrap : 0' '0'
 mutant "reading: column of another row" $d '(long long)((at + i) % cols)' '(long long)(i % cols)'
 mutant "reading: through HDF5 all the same" $d 'if (a->direct == real) return read_direct(d, a, first, count, out);' ''
 
@@ -370,7 +374,7 @@ mutant "arrays: labels not checked when they are read" $ar 'MN_TRY(mn_labels_che
 mutant "arrays: as many classes as the last label says" $ar 'if (a.labels[i] >= d->outputs)' 'if (1)'
 mutant "arrays: NULL taken" $ar ' || !a.x ||' ' ||'
 mutant "prediction: every batch to the first rows" train/evaluate.c 'kept->y + first * cols' 'kept->y'
-mutant "prediction: an output beyond a float handed on" train/evaluate.c 'if (mn_find_nonfinite(out, values, sizeof *out) < 0) return MN_OK;' 'return MN_OK;'
+mutant "prediction: an output beyond a float handed on" train/evaluate.c 'if (mn_find_outside(out, values, sizeof *out, -INFINITY, INFINITY) < 0) return MN_OK;' 'return MN_OK;'
 mutant "defaults: no warm-up" train/trainer.c 'steps < 1000 ? steps / 10 : 100' '0'
 
 # chunks of HDF5 files, unpacked without HDF5
@@ -484,7 +488,7 @@ e=train/evaluate.c
 mutant "evaluation: the row of a value counts from its batch" $e 'e->fault.row += g->first;' ';'
 mutant "evaluation: the last batch that is not finite is told of" $e 'e->faults++ == 0)' '++e->faults)'
 mutant "evaluation: the loss of the finite rows alone" $e '*loss = e->faults ? NAN :' '*loss ='
-mutant "prediction: outputs that are not finite are handed on" $e 'if (mn_find_nonfinite(e->y' 'if (0 && mn_find_nonfinite(e->y'
+mutant "prediction: outputs that are not finite are handed on" $e 'if (mn_find_outside(e->y' 'if (0 && mn_find_outside(e->y'
 mutant "evaluation: the outputs of the batch after are scored" $e 'e->take ? 1 :' 'e->take ? 2 :'
 mutant "evaluation: a constant target has an R2" train/command/predict.c 's->spread[k] > 0 ?' '1 ?'
 mutant "prediction: rows are counted within the part" train/command/predict.c 'rows[n] = mn_dataset_row(o->rows, first + n);' 'rows[n] = first + n;'

@@ -80,17 +80,17 @@ static void open_file(struct mn_hdf5_file *h) {
 /* Random boxes of a dataset, in each type of memory, against H5Dread from the same file opened by HDF5's own
  * driver. */
 static void compare(struct mn_hdf5_file *h, hid_t other, const char *name) {
-  const hid_t types[] = {H5T_NATIVE_FLOAT, H5T_NATIVE_DOUBLE, H5T_NATIVE_INT64};
+  const hid_t types[] = {H5T_NATIVE_FLOAT, H5T_NATIVE_DOUBLE};
   struct mn_hdf5_object object;
   assert_int_equal(mn_hdf5_find(h, &h->root, name, &object), MN_OK);
   assert_int_equal(mn_hdf5_check(h, &object), MN_OK);
   hid_t id = H5Dopen2(other, name, H5P_DEFAULT), stored = H5Dget_type(id);
   for (int round = 0; round < 12; round++) {
-    enum mn_hdf5_memory memory = (enum mn_hdf5_memory)(round % 4);
+    enum mn_hdf5_memory memory = (enum mn_hdf5_memory)(round % (MN_HDF5_STORED + 1));
     struct mn_hdf5_slab slab = {.rank = object.rank, .elements = 1};
     for (int i = 0; i < object.rank; i++) {
-      slab.start[i] = round < 4 ? 0 : draw(object.shape[i]);
-      slab.count[i] = round < 4 ? object.shape[i] : 1 + draw(object.shape[i] - slab.start[i]);
+      slab.start[i] = round < 3 ? 0 : draw(object.shape[i]);
+      slab.count[i] = round < 3 ? object.shape[i] : 1 + draw(object.shape[i] - slab.start[i]);
       slab.elements *= slab.count[i];
     }
     hid_t type = memory == MN_HDF5_STORED ? stored : types[memory];
@@ -217,9 +217,9 @@ static void keeps_as_many_as_it_may(void **state) {
   assert_int_equal(mn_hdf5_find(&h, &h.root, "x", &object), MN_OK);
   for (int64_t i = 0; i < 4; i++) {
     const struct mn_hdf5_slab slab = {.rank = 1, .start = {at[i % 2]}, .count = {1}, .elements = 1};
-    int64_t got = 0;
-    assert_int_equal(mn_hdf5_read(&h, &object, MN_HDF5_INT64, &slab, &got), MN_OK);
-    assert_int_equal(got, 20 + i % 2);
+    double got = 0;
+    assert_int_equal(mn_hdf5_read(&h, &object, MN_HDF5_DOUBLE, &slab, &got), MN_OK);
+    assert_true(got == 20 + (double)(i % 2));
   }
   mn_hdf5_release(&object);
   mn_hdf5_close(&h);

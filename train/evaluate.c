@@ -157,7 +157,7 @@ static mn_status read_batch(struct mn_evaluator *e, const struct given *g) {
   MN_TRY(device->kernels->download(device, e->y, pass->y->value.real, (size_t)outputs * device->real));
   if (pass->reads_y)
     MN_TRY(device->kernels->download(device, e->targets, g->rows.y, bytes));
-  else if (mn_find_nonfinite(e->y, outputs, device->real) >= 0) {
+  else if (mn_find_outside(e->y, outputs, device->real, -INFINITY, INFINITY) >= 0) {
     explain(e, g);
     return mn_fail(MN_FAILED, "there is no prediction: %s is not finite; %s",
                    mn_fault_words(where, &e->fault), mn_fault_remedy(&e->fault));
@@ -236,7 +236,7 @@ static mn_status keep(void *to, const void *y, const void *targets, int64_t firs
   const int64_t cols = mn_model_outputs(&kept->model->config), values = count * cols;
   float *out = kept->y + first * cols;
   for (int64_t i = 0; i < values; i++) out[i] = (float)mn_real_at(y, kept->model->device->real, i);
-  if (mn_find_nonfinite(out, values, sizeof *out) < 0) return MN_OK;
+  if (mn_find_outside(out, values, sizeof *out, -INFINITY, INFINITY) < 0) return MN_OK;
   return mn_fail(MN_FAILED, "there is no prediction: an output is beyond a float's range");
 }
 

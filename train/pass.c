@@ -160,7 +160,8 @@ static mn_status look(const struct mn_pass *pass, const struct mn_tensor *tensor
   if (!values) return mn_fail(MN_NO_MEMORY, "no memory to look at %s", name);
   mn_status status = tensor ? mn_tensor_read(device, tensor, values)
                             : mn_device_read(device, values, mn_loss_rows(pass->tape), count);
-  const int64_t at = status == MN_OK ? mn_find_nonfinite(values, count, sizeof *values) : -1;
+  const int64_t at =
+      status == MN_OK ? mn_find_outside(values, count, sizeof *values, -INFINITY, INFINITY) : -1;
   free(values);
   out->order++;
   if (at < 0) return status;

@@ -19,7 +19,7 @@ struct reader {
 static mn_status read_number(struct reader *reader, const char *name, double *out) {
   struct mn_hdf5_value value;
   MN_TRY(mn_hdf5_attribute(&reader->file, &reader->group, name, 0, &value));
-  if (mn_hdf5_number(&value, out)) return MN_OK;
+  if (value.count == 1 && mn_hdf5_number(&value, 0, out)) return MN_OK;
   return mn_fail(MN_BAD_DATA, "case %s: no attribute '%s' that is a number", reader->into->name, name);
 }
 
