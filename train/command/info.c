@@ -134,7 +134,6 @@ static void show_columns(struct mn_json *json, struct mn_dataset *dataset) {
     mn_json_close(json);
     if (shown < c.cols) mn_json_string(json, "more_columns", "--json has all");
   } else {
-    mn_json_null(json, "columns");
     mn_json_string(json, "refused", mn_message());
   }
   mn_columns_free(&c);
