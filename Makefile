@@ -43,7 +43,7 @@ WARN     := -Wall -Wextra -Wno-unused-parameter -Wshadow -Wstrict-prototypes -Wm
 HARDEN   := $(if $(SANITIZE),-fsanitize=$(SANITIZE) -fno-omit-frame-pointer -fno-sanitize-recover=all)
 override CFLAGS += -std=c11 -D_GNU_SOURCE -I. $(OPTIMIZE) $(WARN) $(HARDEN) -fPIC -fvisibility=hidden -fopenmp -ffp-contract=off -fno-math-errno \
             -fno-trapping-math $(HDF5_CFLAGS) $(BLAS_CFLAGS) $(JSON_CFLAGS) $(if $(filter 1,$(CUDA)),-DMN_CUDA)
-override LDLIBS += $(HDF5_LIBS) $(BLAS_LIBS) $(JSON_LIBS) $(ZLIB_LIBS) $(HASH_LIBS) -lpthread -lm
+override LDLIBS += $(HDF5_LIBS) $(filter-out -l%,$(BLAS_LIBS)) $(JSON_LIBS) $(ZLIB_LIBS) $(HASH_LIBS) -lpthread -ldl -lm
 override LDFLAGS += $(HARDEN) -fopenmp
 
 comma := ,

@@ -194,8 +194,7 @@ static mn_status check_stored(const struct dataset_file *d, const struct array *
       if (mn_real_at(values, real, i) >= m->low && mn_real_at(values, real, i) <= m->high)
         return mn_fail(MN_BAD_DATA,
                        "%s: dataset %s, row %lld, column %lld (from 0) is %.9g%s, missing by its %s: fill it "
-                       "in or leave "
-                       "out the row",
+                       "in or leave out the row",
                        d->path, a->name, (long long)((at + i) / a->cols), (long long)((at + i) % a->cols),
                        mn_real_at(values, real, i), a->packed ? " as stored" : "", m->attribute);
   return first < 0 ? MN_OK : mn_dataset_check_finite(d->path, a->name, at, a->cols, count, values, real);
@@ -266,8 +265,7 @@ static mn_status read_reals(struct dataset_file *d, const struct array *a, int64
   return MN_OK;
 }
 
-/* Reads labels, which must be 0 to `limit`, copies them to `out` unless NULL, and raises *largest to the
- * largest. */
+/* Reads labels, which must be 0 to `limit`, copies them to `out` unless NULL, and raises *largest to them. */
 static mn_status read_labels(struct dataset_file *d, const struct array *a, int64_t first, int64_t count,
                              int64_t limit, int32_t *out, int64_t *largest) {
   const double *labels = d->scratch, exact = 0x1p53;

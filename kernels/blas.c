@@ -1,22 +1,54 @@
-/* OpenBLAS's memory. A product packs its operands into buffers, which OpenBLAS maps once and keeps for the
- * life of the process: one for each of its threads, most of them before main, and one for the caller. If a
- * mapping fails, OpenBLAS retries for ever, so memory for all of them is tried here first, with each thread's
- * stack, and again once the threads have started. */
-#include "kernels/device.h"
+/* Loading OpenBLAS, and its memory. A product packs its operands into buffers, which OpenBLAS maps once and
+ * keeps for the life of the process: one for each of its threads, most of them when it is loaded, and one for
+ * the caller. If a mapping fails, OpenBLAS retries for ever, so memory for all of them is tried here first,
+ * with each thread's stack, and again once the threads have started. */
+#include "kernels/blas.h"
 
-#include <cblas.h>
+#include <dlfcn.h>
 #include <omp.h>
 #include <pthread.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <sys/mman.h>
 
+#include "kernels/device.h"
+
 #define BUFFER ((size_t)128 << 20) /* bytes of a buffer, in the builds for x86-64 and ARM64 */
 #define WORK ((size_t)16 << 20)    /* that a product takes beside its buffers while it runs */
+#define CODE ((size_t)64 << 20)    /* that the library takes */
+
+static struct mn_blas blas;
+static int loaded;
+
+const struct mn_blas *mn_blas(void) {
+  return __atomic_load_n(&loaded, __ATOMIC_ACQUIRE) ? &blas : NULL;
+}
+
+/* Loads it for so many threads, unless the user has said how many. What was loaded before it, by LD_PRELOAD,
+ * goes first. */
+static mn_status load(int threads) {
+  static const char *const names[] = {"libopenblas.so.0", "libopenblasp.so.0", "libopenblas.so"};
+  const int chosen = getenv("OPENBLAS_NUM_THREADS") != NULL;
+  char number[16];
+  void *library = NULL;
+  snprintf(number, sizeof number, "%d", threads);
+  if (!chosen) setenv("OPENBLAS_NUM_THREADS", number, 0);
+  for (int i = 0; i < 3 && !library; i++) library = dlopen(names[i], RTLD_NOW | RTLD_GLOBAL);
+  if (!chosen) unsetenv("OPENBLAS_NUM_THREADS");
+#define FIND(name)                                                                                           \
+  if (library) *(void **)&blas.name = dlsym(RTLD_DEFAULT, #name);                                            \
+  if (library && !blas.name) library = NULL;
+  MN_BLAS(FIND)
+  if (!library)
+    return mn_fail(MN_LIBRARY, "OpenBLAS cannot be loaded: %s: install libopenblas0-openmp", dlerror());
+  __atomic_store_n(&loaded, 1, __ATOMIC_RELEASE);
+  return MN_OK;
+}
 
 /* Buffers that OpenBLAS has not taken yet: one for each OpenMP thread that it has not counted, and the
  * caller's. Its own threads took theirs when they started. */
 static int buffers_to_come(int threads) {
-  int known = openblas_get_parallel() == OPENBLAS_OPENMP ? openblas_get_num_threads() : threads;
+  int known = blas.openblas_get_parallel() == OPENBLAS_OPENMP ? blas.openblas_get_num_threads() : threads;
   return (threads > known ? threads - known : 0) + 1;
 }
 
@@ -34,7 +66,8 @@ static mn_status multiply(void) {
   enum { N = 128 };
   float *m = calloc(3 * N * N, sizeof *m);
   if (!m) return mn_fail(MN_NO_MEMORY, "no memory for a matrix product");
-  cblas_sgemm(CblasRowMajor, CblasNoTrans, CblasTrans, N, N, N, 1, m, N, m + N * N, N, 0, m + 2 * N * N, N);
+  blas.cblas_sgemm(CblasRowMajor, CblasNoTrans, CblasTrans, N, N, N, 1, m, N, m + N * N, N, 0, m + 2 * N * N,
+                   N);
   free(m);
   return MN_OK;
 }
@@ -53,12 +86,16 @@ static mn_status try_memory(size_t bytes, int threads) {
 }
 
 static mn_status take(int threads) {
-  const size_t bytes = WORK + (size_t)buffers_to_come(threads) * BUFFER;
+  const size_t bytes = loaded ? WORK + (size_t)buffers_to_come(threads) * BUFFER
+                              : WORK + CODE + (size_t)(threads + 1) * BUFFER;
   size_t stack;
   MN_TRY(stack_size(&stack));
   MN_TRY(try_memory(bytes + (size_t)(threads - 1) * stack, threads));
   MN_TRY(mn_team_start());
   MN_TRY(try_memory(bytes, threads)); /* stacks are larger than that if OMP_STACKSIZE says so */
+  const int given = omp_get_max_threads();
+  if (!loaded) MN_TRY(load(given));
+  if (!getenv("OPENBLAS_NUM_THREADS")) blas.openblas_set_num_threads(given);
   return multiply();
 }
 

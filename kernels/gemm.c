@@ -1,16 +1,16 @@
 /* The matrix product on the CPU: OpenBLAS, then the epilogue over the stored matrix; and the column sums,
  * whose sinks are epilogues. */
-#include <cblas.h>
 #include <limits.h>
 #include <string.h>
 
+#include "kernels/blas.h"
 #include "kernels/device.h"
 #include "kernels/real.h"
 
 #ifdef MN_DOUBLE
-#define CBLAS_GEMM cblas_dgemm
+#define GEMM cblas_dgemm
 #else
-#define CBLAS_GEMM cblas_sgemm
+#define GEMM cblas_sgemm
 #endif
 
 /* d = alpha·a·b + beta·d. */
@@ -20,8 +20,8 @@ static void product(enum mn_form form, real *d, real alpha, const real *a, const
                   tb = form == MN_NT ? CblasTrans : CblasNoTrans;
   int lda = (int)(form == MN_TN ? rows : depth), ldb = (int)(form == MN_NT ? depth : cols);
   mn_team_limit();
-  CBLAS_GEMM(CblasRowMajor, ta, tb, (int)rows, (int)cols, (int)depth, alpha, a, lda, b, ldb, beta, d,
-             (int)cols);
+  mn_blas()->GEMM(CblasRowMajor, ta, tb, (int)rows, (int)cols, (int)depth, alpha, a, lda, b, ldb, beta, d,
+                  (int)cols);
 }
 
 mn_status MN_CPU(mn_epilogue)(struct mn_device *device, void *d, int64_t rows, int64_t cols,

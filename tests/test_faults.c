@@ -69,8 +69,8 @@ static void check_faults(const struct fault *faults, size_t count) {
 
 static void usage_is_explained(void **state) {
   static const struct fault faults[] = {
-      {"trian", 64, "trian|COMMAND", {0}},
-      {"train --ephocs 3", 64, "--ephocs|train --help", {0}},
+      {"trian", 64, "trian|did you mean train?", {0}},
+      {"train --ephocs 3", 64, "--ephocs|did you mean --epochs?", {0}},
       {"train -z", 64, "-z|--help", {0}},
       {"gradcheck --device gpu", 64, "'gpu'|cuda:N", {0}},
       {"train --lr", 64, "--lr|above 0", {0}},

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Where memory is limited a command either does its work or ends with one line and exit code 71. OpenBLAS takes 128 MiB for each
-# thread before main, and where it cannot have them asks without end: the limits here leave that much.
+# thread as soon as it is loaded, and where it cannot have them asks without end.
 set -euo pipefail
 minnow=${MINNOW:-build/minnow}
 if [[ ${CFLAGS:-} == *-fsanitize* ]]; then
@@ -21,8 +21,8 @@ under() {
   ) >"$folder/out" 2>"$folder/err" </dev/null
 }
 
-# ladder KIND THREADS OPTION…: from a limit that is enough down to the first that leaves too little for a product. Lower ones may leave
-# OpenBLAS too little before main.
+# ladder KIND THREADS OPTION…: from a limit that is enough down to the first that leaves too little for a product, and on to what the
+# libraries' code alone takes. A command that computes nothing is done there.
 passed=0
 ladder() {
   local limit code words="ulimit $1, $2 threads, ${*:3}" done=0
@@ -35,6 +35,13 @@ ladder() {
   done
   [ "$(grep -c '' "$folder/err"):$(grep -c '^minnow: no .*; ' "$folder/err")" = 1:1 ] || complain "$words $limit: not one line"
   [ $done -gt 0 ] || complain "$words: never done"
+  for ((; limit > 200000; limit -= 31250)); do
+    code=0
+    under "$1" "$limit" "$2" "${@:3}" || code=$?
+    [ $code = 71 ] || complain "$words $limit: exit code $code"
+    under "$1" "$limit" "$2" --version || complain "--version, ulimit $1 $limit"
+    under "$1" "$limit" "$2" info data/digits.h5 || complain "info, ulimit $1 $limit"
+  done
   passed=$((passed + 1))
 }
 train=(train --synthetic 100 --in 16 --hidden 8 --groups 2 --batch 10 --steps 3 --device cpu)

@@ -1,7 +1,6 @@
 /* The name of a rank's host, and the rank's share of its cores. */
 #include "engine/ranks/ranks.h"
 
-#include <cblas.h>
 #include <omp.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -50,7 +49,6 @@ mn_status mn_ranks_share_cores(struct mn_ranks *ranks) {
   free(seats);
   if (threads == 0 || getenv("OMP_NUM_THREADS") || getenv("OPENBLAS_NUM_THREADS")) return status;
   omp_set_num_threads(threads);
-  openblas_set_num_threads(threads); /* one that is not built with OpenMP has a number of its own */
   return MN_OK;
 }
 

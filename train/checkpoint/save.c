@@ -3,7 +3,6 @@
  * training too. */
 #include "train/checkpoint/checkpoint.h"
 
-#include <cblas.h>
 #include <hdf5.h>
 #include <pthread.h>
 #include <stdarg.h>
@@ -16,6 +15,7 @@
 #include "data/order.h"
 #include "engine/ranks/ranks.h"
 #include "engine/thread.h"
+#include "kernels/blas.h"
 #include "kernels/device.h"
 #include "kernels/planes.h"
 #include "train/checkpoint/layout.h"
@@ -47,7 +47,7 @@ int mn_describe_fingerprint(const struct mn_device *device, struct mn_text out[M
   set_text(&out[count++], "version", "%s", "minnow " MINNOW_VERSION);
   set_text(&out[count++], "device", "%s", device->name);
   set_text(&out[count++], "precision", "%s", mn_precision_name(device->precision));
-  set_text(&out[count++], "blas", "%.200s", openblas_get_config());
+  if (mn_blas()) set_text(&out[count++], "blas", "%.200s", mn_blas()->openblas_get_config());
   set_text(&out[count++], "hdf5", "%u.%u.%u", major, minor, release);
   if (device->ranks)
     set_text(&out[count++], "ranks", "%dx%d", device->ranks->shards.size, device->ranks->replicas.size);

@@ -2,7 +2,6 @@
  * rows. */
 #include "train/command/announce.h"
 
-#include <cblas.h>
 #include <math.h>
 #include <omp.h>
 #include <stdarg.h>
@@ -12,6 +11,7 @@
 #include <sys/ioctl.h>
 #include <unistd.h>
 
+#include "kernels/blas.h"
 #include "kernels/clock.h"
 #include "kernels/text.h"
 
@@ -145,7 +145,8 @@ void mn_announce(const struct mn_options *options, const char *format, ...) {
  * better ones, or NULL if it has not fallen back. */
 static const char *better_core(void) {
 #ifdef __x86_64__
-  if (strcmp(openblas_get_corename(), "Prescott") != 0 || !__builtin_cpu_supports("avx2")) return NULL;
+  if (strcmp(mn_blas()->openblas_get_corename(), "Prescott") != 0 || !__builtin_cpu_supports("avx2"))
+    return NULL;
   return __builtin_cpu_supports("avx512f") ? "SkylakeX" : "Haswell";
 #else
   return NULL;
@@ -159,7 +160,7 @@ void mn_announce_device(const struct mn_device *device, const struct mn_options 
     mn_announce(options, "note: %s runs as fp32 on %s", mn_precision_name(device->precision),
                 cpu ? "the CPU" : "this GPU");
   if (!cpu) return;
-  if (openblas_get_parallel() == OPENBLAS_THREAD)
+  if (mn_blas()->openblas_get_parallel() == OPENBLAS_THREAD)
     mn_announce(
         options,
         "note: this OpenBLAS has threads of its own, which get in the way of minnow's: steps are two to "

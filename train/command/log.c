@@ -198,6 +198,7 @@ void mn_log_step(struct mn_log *log, const struct mn_trainer *t) {
   log->last = t->finished;
   log->last_samples = p->samples;
   log->step = p->step;
+  log->loss = t->loss;
   end_line(log, &json);
 }
 

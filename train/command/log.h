@@ -41,7 +41,7 @@ struct mn_log {
   int begun;    /* the file is new */
   int ended;    /* the last line is this step's `end` event, which stays if the run takes no step */
   int64_t step; /* of the last step's line, 0 without one, */
-  double loss;  /* and its loss in a log that is continued, for the `end` line of a run that takes no step */
+  double loss;  /* and its loss, for the `end` line of a run that takes no step */
   int error;    /* errno of the first write that failed, else 0. The file gets no line from there on, and the
                    run must save its checkpoint and end; mn_log_close returns the failure. The log of the
                    resumed run lacks the lines from there to that checkpoint */

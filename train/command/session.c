@@ -1,7 +1,6 @@
 /* Opening a session, for a new run, a resumed one, and for reading a checkpoint. */
 #include "train/command/session.h"
 
-#include <cblas.h>
 #include <omp.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -20,10 +19,7 @@ mn_status mn_session_context(struct mn_device **out, const struct mn_options *o,
   if (o->threads > most && mn_options_given(o, "threads"))
     return mn_fail(MN_USAGE, "--threads %ld, but OMP_NUM_THREADS, or else the cores, allow %d: 1 to %d work",
                    (long)o->threads, most, most);
-  if (threads > 0) {
-    omp_set_num_threads((int)threads);
-    openblas_set_num_threads((int)threads); /* one without OpenMP has a number of its own */
-  }
+  if (threads > 0) omp_set_num_threads((int)threads);
   MN_TRY(mn_device_open(out, device, precision));
   (*out)->all_threads = o->threads > 0;
   return MN_OK;
