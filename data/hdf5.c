@@ -56,14 +56,19 @@ void mn_hdf5_unlock(void) {
 
 enum { REASON = 160 }; /* bytes */
 
+static _Thread_local int newer; /* the last reason is an unknown version, behind a right checksum if any */
+
 static herr_t take_first(unsigned index, const H5E_error2_t *error, void *text) {
   if (index == 0 && error->desc) snprintf(text, REASON, "%s", error->desc);
+  newer = error->desc &&
+          (index == 0 ? strstr(error->desc, "version") != NULL : newer && !strstr(error->desc, "checksum"));
   return 0;
 }
 
 const char *mn_hdf5_reason(void) {
   static _Thread_local char text[REASON];
   text[0] = 0;
+  newer = 0;
   H5Ewalk2(H5E_DEFAULT, H5E_WALK_UPWARD, take_first, text);
   if (!text[0]) snprintf(text, sizeof text, "no reason given");
   /* Some reasons hold the output of ctime, with its newline; a message is one line. */
@@ -79,8 +84,16 @@ mn_status mn_hdf5_damaged(struct mn_hdf5_file *file, const char *name, const cha
   if (error == ENOMEM) return mn_fail(MN_NO_MEMORY, "no memory to read %s: free some", file->path);
   if (error)
     return mn_fail(MN_IO, "cannot read %s: %s: check the disk or take a copy", file->path, strerror(error));
-  return mn_fail(MN_BAD_DATA, "%s is damaged at %s (%s%s): %s", file->path, name,
-                 reason ? "" : "HDF5: ", reason ? reason : mn_hdf5_reason(), file->remedy);
+  const char *why = reason ? reason : mn_hdf5_reason();
+  file->newer = !reason && newer;
+  if (file->newer)
+    return mn_fail(
+        MN_BAD_DATA,
+        "%s: %s has a format that this HDF5 does not know (%s; " H5_VERS_INFO "): a newer one wrote "
+        "it, or its bytes have changed: write it with libver=(\"earliest\", \"v110\") in h5py, or %s",
+        file->path, name, why, file->remedy);
+  return mn_fail(MN_BAD_DATA, "%s is damaged at %s (%s%s): %s", file->path, name, reason ? "" : "HDF5: ", why,
+                 file->remedy);
 }
 
 /* ---- the driver ---- */

@@ -60,6 +60,7 @@ struct mn_hdf5_file {
   struct mn_hdf5_object root;
   struct mn_hdf5_disk disk;
   struct mn_hdf5_chunks *chunks; /* of all open datasets */
+  int newer;                     /* the last error may come of a newer HDF5's format */
   int doubts; /* warn on stderr of a chunk of zeros with their checksum 0, which may be lost */
 };
 
@@ -76,8 +77,8 @@ mn_status mn_hdf5_open(struct mn_hdf5_file *file, const char *path, const char *
 /* Closes a file and the objects in it that are still open. */
 void mn_hdf5_close(struct mn_hdf5_file *file);
 
-/* The error for a damaged `name`. With reason NULL it is HDF5's, of a call that failed: call while locked,
- * before another HDF5 call. */
+/* The error for a `name` that is damaged, or of a newer HDF5. With reason NULL it is HDF5's, of a call that
+ * failed: call while locked, before another HDF5 call. */
 #define MN_HDF5_CRASHED "reading it crashes the HDF5 library, or never ends"
 mn_status mn_hdf5_damaged(struct mn_hdf5_file *file, const char *name, const char *reason);
 

@@ -124,6 +124,7 @@ mutant() {
   [[ $name != doubts:* && $name != files:* ]] || order=${alone:-test_doubts}
   [[ $name != defaults:* ]] || order=${alone:-test_options}
   [[ $name != missing:* ]] || order=${alone:-test_missing}
+  [[ $name != newer:* ]] || order=${alone:-test_newer}
   [[ $name != signals:* ]] || order=${alone:-test_signals}
   printf '%s\n' "${content/"$old"/"$new"}" >"$file"
   # shellcheck disable=SC2086
@@ -384,6 +385,9 @@ mutant "chunks: any checksum is right" $c 'if (!sum_is_right(*at, size)) return 
 mutant "chunks: masks are not looked at" $c 'if (mask >> i & 1) continue;' ''
 mutant "chunks: a short one is taken" $c 'return size == c->bytes ? NULL' 'return size <= c->bytes ? NULL'
 mutant "chunks: a chunk taken for its neighbour" $c 'if (slot->chunk != number + 1) {' 'if (slot->chunk == 0) {'
+mutant "newer: any error of HDF5 is a damaged file" data/hdf5.c 'strstr(error->desc, "version") != NULL' '0'
+mutant "newer: behind a wrong checksum too" data/hdf5.c ' : newer && !strstr(error->desc, "checksum")' ' : newer'
+mutant "newer: a newer checkpoint counts as damaged" train/checkpoint/read.c 'reader.damaged && !reader.file.newer' 'reader.damaged'
 mutant "disk: any number of bytes is read" data/hdf5.c 'size > file->disk->limit' '0'
 mutant "child: a crash goes unnoticed" data/hdf5.c 'if (WIFEXITED(how) || WTERMSIG(how) == crashes[i]) return 1;' ''
 

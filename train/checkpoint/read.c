@@ -406,7 +406,7 @@ mn_status mn_checkpoint_read(struct mn_checkpoint **out, const char *path, int *
   mn_status status = reader.checkpoint
                          ? read_by(read_file, &reader, path, "take an older checkpoint or a copy", how)
                          : mn_fail(MN_NO_MEMORY, "no memory for %s", path);
-  if (damaged) *damaged = reader.damaged;
+  if (damaged) *damaged = reader.damaged && !reader.file.newer;
   *out = status == MN_OK ? reader.checkpoint : NULL;
   if (status != MN_OK) mn_checkpoint_free(reader.checkpoint);
   return status;

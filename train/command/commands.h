@@ -38,9 +38,9 @@ mn_status mn_plot(const char *out, int replace, const char *mark, char **logs, i
 mn_status mn_plot_check(const char *path, const char *mark, int *there);
 
 /* Shows the content of an HDF5 file. For a checkpoint: sizes, tensors, progress, config and fingerprint; its
- * checksums are compared. For any other file: groups and datasets, with shape and type, and the rows that
- * training would read. An error prints no answer. MN_NO_INPUT: no such file; MN_BAD_DATA: not HDF5, damaged.
- */
+ * checksums are compared. For any other file: groups and datasets, with shape and type, or why they cannot
+ * be described, and the rows that training would read. An error prints no answer. MN_NO_INPUT: no such file;
+ * MN_BAD_DATA: not HDF5, damaged. */
 mn_status mn_info(FILE *out, const char *path, int json);
 
 /* Reads everything in an HDF5 file, a checkpoint by its own rules, and prints the verdict. MN_BAD_DATA if the

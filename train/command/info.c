@@ -208,20 +208,18 @@ static void show_dataset(struct mn_json *json, const struct mn_hdf5_object *obje
   show_advice(json, object);
 }
 
-static const char *const kinds[] = {[MN_HDF5_NOTHING] = "nothing",
-                                    [MN_HDF5_GROUP] = "group",
-                                    [MN_HDF5_DATASET] = "dataset",
-                                    [MN_HDF5_LINK] = "link",
-                                    [MN_HDF5_OTHER] = "other"};
-_Static_assert(sizeof kinds / sizeof *kinds == MN_HDF5_UNREADABLE, "a word for each kind of object");
+static const char *const kinds[] = {
+    [MN_HDF5_NOTHING] = "nothing", [MN_HDF5_GROUP] = "group", [MN_HDF5_DATASET] = "dataset",
+    [MN_HDF5_LINK] = "link",       [MN_HDF5_OTHER] = "other", [MN_HDF5_UNREADABLE] = "unreadable"};
+_Static_assert(sizeof kinds / sizeof *kinds == MN_HDF5_UNREADABLE + 1, "a word for each kind of object");
 
 static mn_status show_object(void *data, struct mn_hdf5_file *file, const struct mn_hdf5_object *object) {
   struct mn_json *json = data;
-  if (object->kind == MN_HDF5_UNREADABLE) return MN_BAD_DATA;
   mn_json_open(json, NULL);
   mn_json_string(json, "name", object->name);
   mn_json_string(json, "kind", kinds[object->kind]);
   if (object->kind == MN_HDF5_DATASET) show_dataset(json, object);
+  if (object->kind == MN_HDF5_UNREADABLE) mn_json_string(json, "refused", mn_message());
   mn_json_close(json);
   return MN_OK;
 }
@@ -246,6 +244,7 @@ mn_status mn_info(FILE *out, const char *path, int as_json) {
   int checkpoint;
   MN_TRY(mn_hdf5_open(&file, path, "take a copy or make it anew", 0));
   mn_status status = mn_checkpoint_format(&file, &checkpoint);
+  if (status == MN_BAD_DATA && file.newer) status = MN_OK; /* an attribute is newer, others can be listed */
   if (status == MN_OK) status = mn_json_begin_answer(&json, !as_json);
   if (status == MN_OK)
     status = mn_json_end_answer(&json, out, (checkpoint ? info_checkpoint : info_other)(&json, &file));
