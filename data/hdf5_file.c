@@ -374,7 +374,7 @@ static mn_status visit(struct walk walk, struct mn_hdf5_object *object, mn_statu
                      MN_HDF5_DEEPEST - 1);
   else if (object->kind == MN_HDF5_GROUP)
     status = mn_hdf5_members(walk.file, object, NULL, NULL, NULL);
-  if (status == MN_BAD_DATA)
+  if (status == MN_BAD_DATA && walk.group)
     object->kind = MN_HDF5_UNREADABLE;
   else
     MN_TRY(status);

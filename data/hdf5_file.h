@@ -191,9 +191,9 @@ mn_status mn_hdf5_attributes(struct mn_hdf5_file *file, const struct mn_hdf5_obj
 /* The members of deeper groups are read neither by the child that tries out a file nor by a walk. */
 enum { MN_HDF5_DEEPEST = 16 };
 
-/* Calls `visit` for every object, a group before its members, in order of name; object->name is the path from
- * the root. An object that cannot be described, or lies too deep, is visited as MN_HDF5_UNREADABLE. Stops at
- * the first other error, or error of `visit`. */
+/* Calls `visit` for every object, a group before its members, in order of name; object->name is the path
+ * from the root. One that cannot be described, or lies too deep, is visited as MN_HDF5_UNREADABLE, unless it
+ * is the root. Stops at the first other error, or error of `visit`. */
 typedef mn_status mn_hdf5_visit(void *data, struct mn_hdf5_file *file, const struct mn_hdf5_object *object);
 mn_status mn_hdf5_walk(struct mn_hdf5_file *file, mn_hdf5_visit *visit, void *data);
 

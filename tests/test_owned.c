@@ -194,7 +194,8 @@ static void names_of_a_running_run_are_its_own(void **state) {
     else
       assert_succeeds(line, r);
     kill(child, SIGTERM);
-    assert_int_equal(wait_for(child), 75);
+    const int ended = wait_for(child); /* by the signal if that came before the run watched for it */
+    assert_true(ended == 75 || ended == 128 + SIGTERM);
     snprintf(line, sizeof line, "names/%s.lock", pairs[i].begins);
     assert_int_equal(access(line, F_OK), -1);
     close(out), close(err);

@@ -113,7 +113,7 @@ static void the_bar_fits(void **state) {
 static void long_work_is_told(void **state) {
   static const char *const works[][2] = {
       {"bench --device cpu --batch 512 --in 1024 --hidden 1024 --plans", "figure 1 of 25, forward_ms: run "},
-      {"gradcheck --device cpu --batch 8 --in 64 --hidden 128,128 --groups 8", "x "},
+      {"gradcheck --device cpu --batch 8 --in 256 --hidden 128,128 --groups 8", " of "},
   };
   static char text[TEXT];
   for (int i = 0; i < 2; i++) {
