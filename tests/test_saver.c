@@ -544,8 +544,7 @@ static void a_run_without_a_step_is_saved(void **state) {
     assert_true(step_of(path) == 0 && stat(path, &after) == 0 &&
                 (resumed != 1 || after.st_ino == before.st_ino));
   }
-  unlink(path);
-  close_run(&r);
+  unlink(path), close_run(&r);
 }
 
 static void *open_gate_later(void *data) {
