@@ -24,8 +24,8 @@ const struct mn_blas *mn_blas(void) {
   return __atomic_load_n(&loaded, __ATOMIC_ACQUIRE) ? &blas : NULL;
 }
 
-/* Loads it for so many threads, unless the user has said how many. What was loaded before it, by LD_PRELOAD,
- * goes first. */
+/* Loads it for so many threads, unless the user has said how many. Functions that the program has itself, as
+ * by LD_PRELOAD, go first, as they do with a library that is linked. */
 static mn_status load(int threads) {
   static const char *const names[] = {"libopenblas.so.0", "libopenblasp.so.0", "libopenblas.so"};
   const int chosen = getenv("OPENBLAS_NUM_THREADS") != NULL;
@@ -33,11 +33,12 @@ static mn_status load(int threads) {
   void *library = NULL;
   snprintf(number, sizeof number, "%d", threads);
   if (!chosen) setenv("OPENBLAS_NUM_THREADS", number, 0);
-  for (int i = 0; i < 3 && !library; i++) library = dlopen(names[i], RTLD_NOW | RTLD_GLOBAL);
+  for (int i = 0; i < 3 && !library; i++) library = dlopen(names[i], RTLD_NOW);
   if (!chosen) unsetenv("OPENBLAS_NUM_THREADS");
 #define FIND(name)                                                                                           \
-  if (library) *(void **)&blas.name = dlsym(RTLD_DEFAULT, #name);                                            \
-  if (library && !blas.name) library = NULL;
+  if (library && !(*(void **)&blas.name = dlsym(RTLD_DEFAULT, #name)) &&                                     \
+      !(*(void **)&blas.name = dlsym(library, #name)))                                                       \
+    library = NULL;
   MN_BLAS(FIND)
   if (!library)
     return mn_fail(MN_LIBRARY, "OpenBLAS cannot be loaded: %s: install libopenblas0-openmp", dlerror());

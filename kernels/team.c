@@ -30,10 +30,9 @@ static int quota(void) {
 
 int mn_team_cores(void) {
   cpu_set_t cores;
-  const int bound = sched_getaffinity(0, sizeof cores, &cores) == 0 ? CPU_COUNT(&cores) : INT_MAX;
-  const int most = quota(), all = (int)sysconf(_SC_NPROCESSORS_ONLN);
-  const int least = bound < most ? bound : most;
-  return least < all ? least : all;
+  const int known = sched_getaffinity(0, sizeof cores, &cores) == 0, most = quota();
+  const int bound = known ? CPU_COUNT(&cores) : (int)sysconf(_SC_NPROCESSORS_ONLN);
+  return bound < most ? bound : most;
 }
 
 static int most_threads; /* by the quota and, once it is known, by what OpenMP gives; 0 at first */

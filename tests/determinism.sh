@@ -26,10 +26,10 @@ export OMP_WAIT_POLICY=passive
 most=$(($(nproc) + 2))
 small=$((count / 10 > most ? count / 10 : most))
 
-# What a run leaves, but for fingerprint and times: parameters, what the optimizer keeps and progress are compared by diff, to the
+# What a run leaves, but for fingerprint, times and --threads: parameters, what the optimizer keeps and progress are compared by diff, to the
 # last bit; options and log here, as text.
 rest() {
-  "$minnow" info run.h5 | sed '/^fingerprint/,$d'
+  "$minnow" info run.h5 | sed '/^fingerprint/,$d; /^ *threads:/d'
   sed 's/,"time":{[^}]*}}$/}/' run.jsonl
 }
 
