@@ -63,13 +63,12 @@ static const struct kind *find_kind(const char *path, char *line, int size) {
   while (kind < keras && (end - path < (long)strlen(kind->ending) ||
                           strcasecmp(end - strlen(kind->ending), kind->ending) != 0))
     kind++;
-  FILE *file = fopen(path, "rb");
+  FILE *file = kind < keras || strstr(path, keras->ending) ? fopen(path, "rb") : NULL;
   if (!file) return NULL;
   *line = 0;
   (void)!fgets(line, size, file);
   fclose(file);
-  const int named = kind < keras || strstr(path, keras->ending), hdf5 = strncmp(line, "\x89HDF", 4) == 0;
-  return named && hdf5 == (kind == keras) ? kind : NULL;
+  return (strncmp(line, "\x89HDF", 4) == 0) == (kind == keras) ? kind : NULL;
 }
 
 void mn_show_conversion(FILE *out, const struct mn_options *o) {
