@@ -52,7 +52,7 @@ CLASSES = {
     "device": [("ENOMEM", 1)],
 }
 DOCUMENTED = {0, 65, 66, 69, 70, 71, 73, 74, 75}
-FOREIGN = re.compile(r"HDF5-DIAG|libgomp|OpenBLAS|corrupt|free\(\)|broken invariant|Sanitizer|error while loading", re.I)
+FOREIGN = re.compile(r"HDF5-DIAG|libgomp|^OpenBLAS|corrupt|free\(\)|broken invariant|Sanitizer|error while loading", re.I)
 REPORT = struct.Struct(f"<{len(CLASSES)}QQQ200s")
 LONGEST = 10  # seconds a run may take
 FOLDER = "/dev/shm" if os.path.isdir("/dev/shm") else None  # where nothing waits for a disk
