@@ -33,7 +33,7 @@ static mn_status load(int threads) {
   void *library = NULL;
   snprintf(number, sizeof number, "%d", threads);
   if (!chosen) setenv("OPENBLAS_NUM_THREADS", number, 0);
-  for (int i = 0; i < 3 && !library; i++) library = dlopen(names[i], RTLD_NOW);
+  for (int i = 0; i < 3 && !library; i++) library = dlopen(names[i], RTLD_LAZY);
   if (!chosen) unsetenv("OPENBLAS_NUM_THREADS");
 #define FIND(name)                                                                                           \
   if (library && !(*(void **)&blas.name = dlsym(RTLD_DEFAULT, #name)) &&                                     \

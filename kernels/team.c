@@ -29,8 +29,11 @@ static int quota(void) {
 }
 
 int mn_team_cores(void) {
+  static int found; /* the quota; reading it takes longer than a small window of rows */
   cpu_set_t cores;
-  const int known = sched_getaffinity(0, sizeof cores, &cores) == 0, most = quota();
+  const int known = sched_getaffinity(0, sizeof cores, &cores) == 0;
+  int most = __atomic_load_n(&found, __ATOMIC_RELAXED);
+  if (most == 0) __atomic_store_n(&found, most = quota(), __ATOMIC_RELAXED);
   const int bound = known ? CPU_COUNT(&cores) : (int)sysconf(_SC_NPROCESSORS_ONLN);
   return bound < most ? bound : most;
 }
