@@ -294,28 +294,29 @@ static int has_crashed(int how) {
   return 0;
 }
 
-mn_status mn_child_run(mn_child_work *work, void *data, int seconds, void *out, size_t bytes, int *died) {
+mn_status mn_child_run(const char *path, mn_child_work *work, void *data, int seconds, void *out,
+                       size_t bytes, int *died) {
   const size_t shared = sizeof(struct verdict) + bytes;
   struct verdict *verdict = mmap(NULL, shared, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
   mn_status status = MN_OK;
   *died = 0;
-  if (verdict == MAP_FAILED) return mn_fail(MN_NO_MEMORY, "no memory for %zu bytes of a file", bytes);
+  if (verdict == MAP_FAILED) return mn_fail(MN_NO_MEMORY, "no memory for %zu bytes of %s", bytes, path);
   int how = 0; /* stays if the program around this library has collected it */
   pid_t parent = getpid(), child = fork();
   if (child == 0) be_child(parent, work, data, seconds, verdict);
   while (child > 0 && waitpid(child, &how, 0) < 0 && errno == EINTR) {
   }
+  const int done = child > 0 && __atomic_load_n(&verdict->done, __ATOMIC_ACQUIRE);
+  *died = child > 0 && !done && has_crashed(how);
   if (child < 0)
-    status = mn_fail(MN_NO_MEMORY, "cannot start a process to read in: %s: free memory or raise ulimit -u",
-                     strerror(errno));
-  else if (!__atomic_load_n(&verdict->done, __ATOMIC_ACQUIRE)) {
-    *died = has_crashed(how);
-    if (!*died)
-      status =
-          mn_fail(WTERMSIG(how) == SIGKILL ? MN_NO_MEMORY : MN_LIBRARY,
-                  "the process that tries it out was ended from outside (%s): %s", strsignal(WTERMSIG(how)),
-                  "free memory, or lift the limit that ended it, and try again");
-  } else if ((status = mn_outcome_tell(&verdict->outcome)) == MN_OK && bytes > 0)
+    status = mn_fail(MN_NO_MEMORY, "cannot start a process to read %s in: %s: free memory or raise ulimit -u",
+                     path, strerror(errno));
+  else if (!done && !*died)
+    status = mn_fail(WTERMSIG(how) == SIGKILL ? MN_NO_MEMORY : MN_LIBRARY,
+                     "cannot read %s: the process that reads it was ended from outside (%s): free memory, or "
+                     "lift the limit that ended it, and try again",
+                     path, strsignal(WTERMSIG(how)));
+  else if (done && (status = mn_outcome_tell(&verdict->outcome)) == MN_OK && bytes > 0)
     memcpy(out, verdict + 1, bytes);
   MN_REQUIRE(munmap(verdict, shared) == 0);
   return status;

@@ -63,7 +63,8 @@ hid_t mn_hdf5_disk_open(struct mn_hdf5_disk *disk, const char *name, hid_t creat
  * child is lost except the bytes of `shared`, which are zeros at first. */
 typedef mn_status mn_child_work(void *data, void *shared);
 
-/* Calls `work` in a child process, a copy of this one with the calling thread alone, and waits for it.
+/* Calls `work`, which reads the file `path`, in a child process, a copy of this one with the calling thread
+ * alone, and waits for it.
  * Returns its status, and sets its message here; after MN_OK the `bytes` of `shared` are in `out`. *died: the
  * work crashed, or computed for longer than `seconds`; the status is MN_OK then, and `out` is as it was.
  *
@@ -71,6 +72,7 @@ typedef mn_status mn_child_work(void *data, void *shared);
  * this process does not stop the child. Call while locked if `work` locks. MN_NO_MEMORY: the memory or
  * another process cannot be had, or the child was killed from outside (SIGKILL); MN_LIBRARY: by another
  * signal. Neither says anything of the file. */
-mn_status mn_child_run(mn_child_work *work, void *data, int seconds, void *out, size_t bytes, int *died);
+mn_status mn_child_run(const char *path, mn_child_work *work, void *data, int seconds, void *out,
+                       size_t bytes, int *died);
 
 #endif

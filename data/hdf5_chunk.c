@@ -141,7 +141,7 @@ static mn_status read_by_hdf5(void *data, void *out) {
 
 static mn_status read_in_child(struct slab_read *r, size_t bytes, void *out) {
   int died;
-  mn_status status = mn_child_run(read_by_hdf5, r, SECONDS, out, bytes, &died);
+  mn_status status = mn_child_run(r->file->path, read_by_hdf5, r, SECONDS, out, bytes, &died);
   return status == MN_OK && died ? damaged(r, MN_HDF5_CRASHED) : status;
 }
 

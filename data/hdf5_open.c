@@ -74,9 +74,7 @@ static mn_status open_hdf5(struct mn_hdf5_file *file, int how) {
     status = mn_fail(MN_BAD_DATA, "%s is no HDF5 file (%" PRIu64 " bytes, without HDF5's signature): %s",
                      file->path, file->size, file->remedy);
   if (status == MN_OK && !(how & MN_HDF5_TRIED))
-    status = mn_child_run(try_all, file, SECONDS, NULL, 0, &died);
-  if (status == MN_NO_MEMORY || status == MN_LIBRARY)
-    status = mn_fail(status, "cannot read %s: %s", file->path, mn_message());
+    status = mn_child_run(file->path, try_all, file, SECONDS, NULL, 0, &died);
   if (died) status = mn_hdf5_damaged(file, "its objects", MN_HDF5_CRASHED);
   if (status == MN_OK) file->root.id = mn_hdf5_disk_open(&file->disk, file->path, -1);
   if (status == MN_OK && file->root.id < 0 && file->disk.error)

@@ -63,7 +63,8 @@ static int64_t take(struct reading *r, int64_t number, mn_status status, struct 
     r->done += rows;
     if (r->done == range->count) r->range++, r->done = 0;
     number = r->tasks++;
-    if (range->count == r->dataset->rows) mn_heartbeat_of("rows read", range->count - left, range->count);
+    if (r->to->fingerprint && range->count == r->dataset->rows) /* before training, not beside it */
+      mn_heartbeat_of("rows read", range->count - left, range->count);
   }
   MN_REQUIRE(pthread_mutex_unlock(&r->mutex) == 0);
   return number;

@@ -333,11 +333,11 @@ static void runs_children(void **state) {
   int died;
   const struct sigaction interrupt = {.sa_handler = note}; /* without SA_RESTART */
   assert_int_equal(sigaction(SIGUSR1, &interrupt, NULL), 0);
-  assert_int_equal(mn_child_run(greet, NULL, 5, shared, 6, &died), MN_OK);
+  assert_int_equal(mn_child_run("f.h5", greet, NULL, 5, shared, 6, &died), MN_OK);
   assert_int_equal(signals, 1);
   assert_false(died);
   assert_string_equal(shared, "hello");
-  assert_message(mn_child_run(greet, word, 5, shared, 6, &died), MN_NO_INPUT, "no such thing", NULL);
+  assert_message(mn_child_run("f.h5", greet, word, 5, shared, 6, &died), MN_NO_INPUT, "no such thing", NULL);
   /* A signal of a crash is the work's; others come from outside, and say nothing of it. */
   static const struct {
     int number, died, status;
@@ -347,15 +347,16 @@ static void runs_children(void **state) {
   };
   for (size_t i = 0; i < sizeof ends / sizeof *ends; i++) {
     int number = ends[i].number;
-    assert_int_equal(mn_child_run(end_by, &number, 5, shared, 1, &died), ends[i].status);
+    assert_int_equal(mn_child_run("f.h5", end_by, &number, 5, shared, 1, &died), ends[i].status);
     assert_int_equal(died, ends[i].died);
+    if (!died) assert_non_null(strstr(mn_message(), "cannot read f.h5: "));
   }
-  assert_int_equal(mn_child_run(never_end, NULL, 1, shared, 1, &died), MN_OK);
+  assert_int_equal(mn_child_run("f.h5", never_end, NULL, 1, shared, 1, &died), MN_OK);
   assert_true(died);
   /* Nothing is left, and a program that collects its children itself is none the worse. */
   assert_true(waitpid(-1, NULL, WNOHANG) == -1 && errno == ECHILD);
   assert_true(signal(SIGCHLD, SIG_IGN) != SIG_ERR);
-  assert_int_equal(mn_child_run(greet, NULL, 5, shared, 6, &died), MN_OK);
+  assert_int_equal(mn_child_run("f.h5", greet, NULL, 5, shared, 6, &died), MN_OK);
   assert_false(died);
   assert_true(signal(SIGCHLD, SIG_DFL) != SIG_ERR);
 }

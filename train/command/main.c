@@ -39,11 +39,12 @@ static void hold_standard_files(void) {
     }
 }
 
-/* libgomp and other libraries call exit when they cannot go on, with 1, which would mean a failed check. */
+/* libgomp and other libraries call exit(1) when they cannot go on; 1 would mean a failed check. */
 static int returned;
-static void end_by_library(void) {
-  if (returned) return;
-  (void)!write(STDERR_FILENO, "minnow: a library has ended the program; its line above says why\n", 65);
+static void end_by_library(int code, void *data) {
+  static const char line[] = "minnow: a library has ended the program; its line above says why\n";
+  if (returned || code != EXIT_FAILURE) return;
+  (void)!write(STDERR_FILENO, line, sizeof line - 1);
   _exit(MN_LIBRARY);
 }
 
@@ -60,7 +61,7 @@ static mn_status close_stdout(mn_status status) {
 int main(int argc, char **argv) {
   hold_standard_files();
   limit_spinning(argv);
-  atexit(end_by_library);
+  on_exit(end_by_library, NULL);
   mn_team_limit();
   prctl(PR_SET_NAME, program_invocation_short_name); /* else ps and pkill call it "exe" */
   /* A reader that went away and a file at its largest size are errors to report, not deaths. */
