@@ -36,7 +36,7 @@ static mn_status arrays_read(struct mn_dataset *dataset, int64_t first, int64_t 
 static mn_status open_arrays(struct mn_dataset **out, struct arrays a) {
   struct mn_dataset *d = &a.base;
   *out = NULL;
-  d->parallel = sizeof *a.x, d->read = arrays_read;
+  d->parallel = d->y_parallel = sizeof *a.x, d->read = arrays_read;
   if (d->rows < 1 || d->inputs < 1 || d->outputs < 0 || !a.x || (d->outputs && !a.y && !a.labels))
     return mn_fail(
         MN_USAGE,

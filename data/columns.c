@@ -1,8 +1,9 @@
-/* Measures the columns of x. */
+/* Measures the columns of x or of y. */
 #include "data/columns.h"
 
 #include <math.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "kernels/clock.h"
 
@@ -24,6 +25,7 @@ static void add_rows(struct mn_columns *c, const void *x, size_t real, int64_t c
       const double value = mn_real_at(x, real, n * c->cols + i);
       sums[i] += value;
       c->smallest[i] = value < c->smallest[i] ? value : c->smallest[i];
+      c->numbered[i] = c->numbered[i] != 0 && value > c->largest[i] && value == floor(value);
       c->largest[i] = value > c->largest[i] ? value : c->largest[i];
     }
   for (int64_t i = 0; i < c->cols; i++) {
@@ -40,12 +42,12 @@ static void add_rows(struct mn_columns *c, const void *x, size_t real, int64_t c
   c->rows += count;
 }
 
-static mn_status measure(struct mn_columns *c, struct mn_dataset *d, int64_t most, double *x,
+static mn_status measure(struct mn_columns *c, struct mn_dataset *d, int side, int64_t most, double *values,
                          const int *stop) {
   const int64_t piece = rows_of_piece(c->cols), stretch = most >= d->rows ? d->rows : STRETCH;
   const int64_t stretches = most >= d->rows ? 1 : (most + STRETCH - 1) / STRETCH;
-  double *sums = x + piece * c->cols;
-  const size_t real = mn_stored_real(d);
+  double *sums = values + piece * c->cols;
+  const size_t real = mn_stored_real(d, side);
   for (int64_t s = 0; s < stretches; s++) {
     const int64_t first =
         stretches > 1 ? (int64_t)((double)(d->rows - stretch) * (double)s / (double)(stretches - 1)) : 0;
@@ -53,8 +55,9 @@ static mn_status measure(struct mn_columns *c, struct mn_dataset *d, int64_t mos
       here = stretch - done < piece ? stretch - done : piece;
       if (stop && __atomic_load_n(stop, __ATOMIC_ACQUIRE))
         return mn_fail(MN_INTERRUPTED, "reading was stopped");
-      MN_TRY(d->read(d, first + done, here, real, x, NULL));
-      add_rows(c, x, real, here, sums);
+      MN_TRY(
+          d->read(d, first + done, here, real, side == MN_X ? values : NULL, side == MN_Y ? values : NULL));
+      add_rows(c, values, real, here, sums);
       mn_heartbeat_of("rows measured", s * stretch + done, stretches * stretch);
     }
   }
@@ -67,20 +70,60 @@ static mn_status measure(struct mn_columns *c, struct mn_dataset *d, int64_t mos
   return MN_OK;
 }
 
-mn_status mn_columns_measure(struct mn_columns *out, struct mn_dataset *d, int64_t most, const int *stop) {
-  const size_t cols = (size_t)d->inputs, piece = (size_t)rows_of_piece(d->inputs) * cols;
+static mn_status measure_side(struct mn_columns *out, struct mn_dataset *d, int side, int64_t most,
+                              const int *stop) {
+  const int64_t width = side == MN_X ? d->inputs : d->outputs;
+  const size_t cols = (size_t)width, piece = (size_t)rows_of_piece(width) * cols;
   if (most < d->rows && most < STRETCH) most = d->rows < STRETCH ? d->rows : STRETCH;
-  double *all = calloc(6 * cols + piece, sizeof *all);
+  double *all = calloc(7 * cols + piece, sizeof *all);
   *out = (struct mn_columns){.mean = all};
-  if (!all) return mn_fail(MN_NO_MEMORY, "no memory to measure %lld columns", (long long)d->inputs);
-  *out = (struct mn_columns){.cols = d->inputs,
+  if (!all) return mn_fail(MN_NO_MEMORY, "no memory to measure %lld columns", (long long)width);
+  *out = (struct mn_columns){.cols = width,
                              .mean = all,
                              .deviation = all + cols,
                              .smallest = all + 2 * cols,
                              .largest = all + 3 * cols,
-                             .scale = all + 4 * cols};
-  for (size_t i = 0; i < cols; i++) out->smallest[i] = INFINITY, out->largest[i] = -INFINITY;
-  return measure(out, d, most, all + 5 * cols, stop);
+                             .scale = all + 4 * cols,
+                             .numbered = all + 5 * cols};
+  for (size_t i = 0; i < cols; i++)
+    out->smallest[i] = INFINITY, out->largest[i] = -INFINITY, out->numbered[i] = 1;
+  return measure(out, d, side, most, all + 6 * cols, stop);
+}
+
+mn_status mn_columns_measure(struct mn_columns *out, struct mn_dataset *d, int64_t most, const int *stop) {
+  return measure_side(out, d, MN_X, most, stop);
+}
+
+mn_status mn_columns_measure_targets(struct mn_columns *out, struct mn_dataset *d, int64_t most,
+                                     const int *stop) {
+  *out = (struct mn_columns){0};
+  if (d->classes || d->outputs < 1) return mn_fail(MN_USAGE, "there are no real targets to measure");
+  return measure_side(out, d, MN_Y, most, stop);
+}
+
+int mn_columns_alike(const struct mn_columns *c, const char *type) {
+  double smallest = INFINITY, largest = -INFINITY;
+  int64_t vary = 0, low = 0, high = 0, both = 0;
+  if (type && (strcmp(type, "uint8") == 0 || strcmp(type, "int8") == 0)) return 1;
+  for (int64_t i = 0; i < c->cols; i++) {
+    smallest = fmin(smallest, c->smallest[i]), largest = fmax(largest, c->largest[i]);
+    vary += c->deviation[i] > 0;
+  }
+  for (int64_t i = 0; i < c->cols; i++) {
+    const int is_low = c->smallest[i] == smallest, is_high = c->largest[i] == largest;
+    low += is_low, high += is_high, both += is_low && is_high;
+  }
+  return vary > 0 && (low == c->cols || high == c->cols) && 2 * both >= vary;
+}
+
+void mn_columns_pool(struct mn_columns *c) {
+  double mean = 0, squares = 0;
+  for (int64_t i = 0; i < c->cols; i++) mean += c->mean[i] / (double)c->cols;
+  for (int64_t i = 0; i < c->cols; i++) {
+    const double apart = c->mean[i] - mean;
+    squares += (apart * apart + c->deviation[i] * c->deviation[i]) / (double)c->cols;
+  }
+  for (int64_t i = 0; i < c->cols; i++) c->mean[i] = mean, c->scale[i] = squares > 0 ? sqrt(squares) : 1;
 }
 
 void mn_columns_free(struct mn_columns *c) {

@@ -386,6 +386,7 @@ static mn_status settle(struct dataset_file *d) {
   d->base.y_name = d->y.name;
   d->base.y_type = d->y.object.type;
   d->base.outputs = d->y.cols;
+  d->base.y_parallel = d->y.direct;
   if (d->y.object.class == H5T_FLOAT || d->y.packed) return MN_OK;
   if (d->y.cols > 1)
     return mn_fail(

@@ -20,11 +20,12 @@ struct mn_dataset {
   const char *x_name, *y_name; /* path in the file, as "train/x"; NULL if x or y is not in a file */
   const char *x_type, *y_type; /* type in the file: "float32", "int64" …; NULL likewise */
   size_t parallel;             /* 4 or 8 if several threads may read x as reals of this width; else 0 */
+  size_t y_parallel;           /* the same of real targets y */
   /* Reads rows first … first + count: x as [count, I] and y as [count, K] reals of `real` bytes (4: float, 8:
    * double), or as int32 labels [count]. NULL skips x or y; y must be NULL if outputs is 0. MN_USAGE: rows, a
    * `real` or a y that the dataset lacks. MN_BAD_DATA: a value is missing, not finite, or beyond a float's
    * range for real 4; the message names its dataset and row. Any thread may call it, on a stack of 2 MiB;
-   * several may at a time if real is `parallel` in all of these calls. */
+   * several may at a time if real is `parallel`, or y_parallel, in all of these calls. */
   mn_status (*read)(struct mn_dataset *dataset, int64_t first, int64_t count, size_t real, void *x, void *y);
   void (*close)(struct mn_dataset *dataset); /* called by mn_dataset_close alone, which calls free if this is
                                                 NULL */
@@ -130,9 +131,10 @@ mn_status mn_labels_check(const int32_t *labels, int64_t first, int64_t count, i
 mn_status mn_labels_check_all(struct mn_dataset *dataset, int64_t classes, const char *data,
                               const char *model);
 
-/* The width to read x in: the stored one if several threads can read it, else double. */
-static inline size_t mn_stored_real(const struct mn_dataset *dataset) {
-  return dataset->parallel ? dataset->parallel : sizeof(double);
+/* The width to read x (side 0) or y (1) in: the stored one if several threads can read it, else double. */
+static inline size_t mn_stored_real(const struct mn_dataset *dataset, int side) {
+  const size_t stored = side ? dataset->y_parallel : dataset->parallel;
+  return stored ? stored : sizeof(double);
 }
 
 /* The index of the first value that is not between `low` and `high` (infinities: not finite), or −1; and

@@ -220,8 +220,8 @@ static void take_targets(struct mn_loader *l, const struct mn_loader_config *con
 
 static mn_status prepare(struct mn_loader *l, const struct mn_loader_config *config) {
   struct mn_device *device = l->device;
-  MN_TRY(mn_placement_open(&l->placement, device, l->dataset, config->place, config->x_only, config->mean,
-                           config->scale, config->stop));
+  MN_TRY(mn_placement_open(&l->placement, device, l->dataset, config->place, config->x_only, config->standard,
+                           config->stop));
   take_targets(l, config);
   l->scales = l->placement.form.scaled && !config->reals ? batches_of(l, l->room) : 0;
   /* Never reset: another loader on the device may still need it. */

@@ -20,7 +20,7 @@ struct mn_loader_config {
   int64_t batch;                 /* samples of one step, whose planes share a scale; 0 means `samples` */
   int reals;                     /* if planes are scaled: x is wanted as reals (mn_pass_reads_reals) */
   int64_t targets, first_target; /* columns of real targets to gather: their number (0 for all), the first */
-  const double *mean, *scale;    /* [inputs] to standardise x by, borrowed; or NULL */
+  const struct mn_standard *standard; /* [MN_SIDES] to standardise x and y by, borrowed; or NULL */
 };
 
 /* Rows of a batch in the device's memory. */

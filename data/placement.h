@@ -4,6 +4,7 @@
 #ifndef MN_DATA_PLACEMENT_H
 #define MN_DATA_PLACEMENT_H
 
+#include "data/columns.h"
 #include "data/fingerprint.h"
 #include "kernels/device.h"
 #include "kernels/types.h"
@@ -15,9 +16,9 @@ struct mn_rows_form {
   size_t real; /* bytes of a real: 4 or 8 */
   size_t bf16; /* bytes of an element if x waits as a bfloat16 plane (struct mn_device); 0 if as reals */
   int scaled;  /* planes of x are scaled by the largest |x| of a batch: x waits as floats, with `largest` */
-  const double *mean, *scale; /* [inputs]: x is standardised, (x − mean[c])·(1/scale[c]) in double; or NULL */
-  size_t x_row, y_row;        /* bytes of a row; y_row is 0 without y */
-  int threads;                /* the most that read: a rank's share of its host's cores; 0 for one a core */
+  struct mn_standard standard[MN_SIDES]; /* borrowed: x and y are standardised by these */
+  size_t x_row, y_row;                   /* bytes of a row; y_row is 0 without y */
+  int threads; /* the most that read: a rank's share of its host's cores; 0 for one a core */
 };
 
 /* Rows in the host's memory or the device's; y is NULL without targets. `largest`, in the host's memory: the
@@ -74,11 +75,12 @@ struct mn_placement {
 /* MN_PLACE_AUTO chooses: the GPU if the rows take at most four fifths of its free memory and leave at least
  * as much as the device has allocated; else the host if they take at most half of the available memory; else
  * the file. Then reads all rows into that memory, or for the file a sample for the fingerprint; x_only:
- * without the targets; mean, scale: borrowed, as in struct mn_rows_form. MN_NO_MEMORY: the requested place is
- * too small; MN_INTERRUPTED: *stop was set meanwhile; and the errors of the dataset's read. */
+ * without the targets; `standard`: [MN_SIDES], as in struct mn_rows_form, or NULL. MN_NO_MEMORY: the
+ * requested place is too small; MN_INTERRUPTED: *stop was set meanwhile; and the errors of the dataset's
+ * read. */
 mn_status mn_placement_open(struct mn_placement *placement, struct mn_device *device,
-                            struct mn_dataset *dataset, enum mn_place place, int x_only, const double *mean,
-                            const double *scale, const int *stop);
+                            struct mn_dataset *dataset, enum mn_place place, int x_only,
+                            const struct mn_standard *standard, const int *stop);
 
 /* Allocates `count` rows in the placement's form: in the device's memory if `place` is that, else in pinned
  * memory of the host. After MN_NO_MEMORY *rows may hold a part: release it. mn_placement_release sets *rows

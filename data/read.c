@@ -88,35 +88,58 @@ static float largest_of(const float *values, int64_t count) {
   return largest;
 }
 
-/* Reads a task. With a mean, x is read in its stored width, so that the mean is subtracted before rounding.
- */
-static mn_status read_values(const struct reading *r, const struct mn_range *task, double *stored, void *x,
-                             void *y) {
-  const struct mn_rows_form *form = r->form;
-  struct mn_dataset *d = r->dataset;
-  const size_t had = mn_stored_real(d);
-  if (!form->mean) return d->read(d, task->first, task->count, form->real, x, y);
-  MN_TRY(d->read(d, task->first, task->count, had, stored, NULL));
-  for (int64_t i = 0; i < task->count; i++)
-    for (int64_t c = 0, at = i * d->inputs; c < d->inputs; c++, at++) {
-      const double value = (mn_real_at(stored, had, at) - form->mean[c]) * (1 / form->scale[c]);
-      if (form->real == sizeof value)
-        ((double *)x)[at] = value;
-      else
-        ((float *)x)[at] = (float)value;
-    }
-  return y ? d->read(d, task->first, task->count, form->real, NULL, y) : MN_OK;
+/* Writes a row of `cols` values of `had` bytes, standardised, as reals of `real` bytes. */
+static void standardise(void *to, size_t real, const void *from, size_t had, const struct mn_standard *s,
+                        int64_t cols) {
+  const float *narrow = from;
+  float *out = to;
+  for (int64_t c = 0; c < cols && had != sizeof *narrow; c++) {
+    const double value = (((const double *)from)[c] - s->mean[c]) * s->inverse[c];
+    if (real == sizeof value)
+      ((double *)to)[c] = value;
+    else
+      out[c] = (float)value;
+  }
+  for (int64_t c = 0; c < cols && had == sizeof *narrow && real == sizeof *out; c++) /* it vectorises */
+    out[c] = (float)(((double)narrow[c] - s->mean[c]) * s->inverse[c]);
+  for (int64_t c = 0; c < cols && had == sizeof *narrow && real != sizeof *out; c++)
+    ((double *)to)[c] = ((double)narrow[c] - s->mean[c]) * s->inverse[c];
 }
 
-/* scratch: task_rows rows of floats if x is rounded; stored: the same of doubles if it is standardised. */
+/* Reads x or y of a task. What is standardised is read in its stored width, so that the mean is subtracted
+ * before rounding. */
+static mn_status read_side(const struct reading *r, const struct mn_range *task, int side, char *stored,
+                           char *to) {
+  const struct mn_rows_form *form = r->form;
+  const struct mn_standard *s = &form->standard[side];
+  struct mn_dataset *d = r->dataset;
+  const int64_t cols = side == MN_X ? d->inputs : d->outputs;
+  const size_t had = s->mean ? mn_stored_real(d, side) : form->real;
+  void *values = s->mean ? stored : to;
+  if (!to) return MN_OK;
+  MN_TRY(
+      d->read(d, task->first, task->count, had, side == MN_X ? values : NULL, side == MN_Y ? values : NULL));
+  for (int64_t i = 0; i < task->count && s->mean; i++)
+    standardise(to + (size_t)(i * cols) * form->real, form->real, stored + (size_t)(i * cols) * had, had, s,
+                cols);
+  return MN_OK;
+}
+
+/* scratch: task_rows rows of floats if x is rounded; stored: rows of x or y in doubles if any is
+ * standardised. */
 static mn_status read_task(const struct reading *r, const struct mn_range *task, float *scratch,
-                           double *stored) {
+                           char *stored) {
   const struct mn_rows_form *form = r->form;
   struct mn_dataset *d = r->dataset;
   const struct mn_rows *to = r->to;
   char *x = (char *)to->x + (size_t)task->at * form->x_row;
   char *y = to->y ? (char *)to->y + (size_t)task->at * form->y_row : NULL;
-  MN_TRY(read_values(r, task, stored, form->bf16 ? (void *)scratch : x, y));
+  if (form->standard[MN_X].mean || form->standard[MN_Y].mean) {
+    MN_TRY(read_side(r, task, MN_X, stored, form->bf16 ? (char *)scratch : x));
+    MN_TRY(read_side(r, task, MN_Y, stored, y));
+  } else {
+    MN_TRY(d->read(d, task->first, task->count, form->real, form->bf16 ? (void *)scratch : x, y));
+  }
   mn_heartbeat();
   if (d->classes && y) /* in any dataset: the losses index a row of outputs by labels */
     MN_TRY(mn_labels_check((const int32_t *)y, task->first, task->count, d->outputs, "the data", "it"));
@@ -134,10 +157,13 @@ static void *work(void *data) {
   struct mn_range task;
   int64_t number = -1;
   mn_status status = MN_OK;
-  const size_t values = (size_t)(r->task_rows * r->dataset->inputs);
+  const struct mn_dataset *d = r->dataset;
+  const int standardised = r->form->standard[MN_X].mean || r->form->standard[MN_Y].mean;
+  const size_t values = (size_t)(r->task_rows * d->inputs);
+  const size_t widest = (size_t)(r->task_rows * (d->outputs > d->inputs ? d->outputs : d->inputs));
   float *scratch = r->form->bf16 ? malloc(values * sizeof *scratch) : NULL;
-  double *stored = r->form->mean ? malloc(values * sizeof *stored) : NULL;
-  const int lacks = (r->form->bf16 && !scratch) || (r->form->mean && !stored);
+  char *stored = standardised ? malloc(widest * sizeof(double)) : NULL;
+  const int lacks = (r->form->bf16 && !scratch) || (standardised && !stored);
   while ((number = take(r, number, status, &task)) >= 0)
     status = lacks ? mn_fail(MN_NO_MEMORY, "no memory to read %zu values", values)
                    : read_task(r, &task, scratch, stored);

@@ -529,7 +529,7 @@ mutant "labels: one too many is taken" data/dataset.c 'labels[i] >= classes' 'la
 mutant "labels: those of a program's own rows are taken" data/read.c 'if (d->classes && y)' 'if (0 && d->classes && y)'
 mutant "labels: looked up wherever they lead" kernels/loss.c 'labels[n] >= 0 && labels[n] < cols' '1'
 mutant "model: saved over a training" train/checkpoint/save.c 'MN_OK && there->alone' 'MN_OK'
-mutant "model: read as a checkpoint" train/checkpoint/read.c 'alone = count == (input.kind == MN_HDF5_NOTHING ? 2 : 3);' 'alone = 0;'
+mutant "model: read as a checkpoint" train/checkpoint/read.c 'alone = count == 2;' 'alone = 0;'
 
 h=engine/thread.c
 mutant "threads: signals come to each" $h 'sigfillset(&others)' 'sigemptyset(&others)'
@@ -634,10 +634,13 @@ mutant "held out: both parts are one" $v 'held, part == MN_PART_TEST);' 'held, 1
 mutant "held out: the last rows are in no part" $v 'row < rows; row++' 'row < rows - 1; row++'
 mutant "held out: by the first epoch's order" $v 'epoch = INT64_MAX / whole->rows - 1,' 'epoch = 0,'
 mutant "held out: a stretch is read from its start" $v 's->first + within, here' 's->first, here'
-mutant "standardised: the mean stays" data/read.c '- form->mean[c]) *' ') *'
+mutant "standardised: the mean stays" data/read.c '(((const double *)from)[c] - s->mean[c])' '(((const double *)from)[c])'
 mutant "standardised: pieces are taken around their own means alone" data/columns.c 'c->deviation[i] += apart * apart * had * ((double)count / all);' ''
-mutant "standardised: an evaluation takes rows as they are" $e '.mean = e->model->mean,' '.mean = NULL,'
-mutant "standardised: a checkpoint's numbers are not taken up" train/checkpoint/restore.c 'if (!from->input[0].value) return MN_OK;' 'return MN_OK;'
+mutant "standardised: an evaluation takes rows as they are" $e '.standard = e->model->standard' '.standard = NULL'
+mutant "standardised: a checkpoint's numbers are not taken up" train/checkpoint/restore.c 'if (!s[0].value || (side' 'if (1 || (side'
+mutant "standardised: outputs stay as they are" $e 'if (s->mean) undo(s, device->real, e->y,' 'if (0) undo(s, device->real, e->y,'
+mutant "standardised: the loss is of standardised targets" $e '(unit > 0 ? unit : 1)' '1'
+mutant "standardised: a single column of another scale is of one unit" data/columns.c '(low == c->cols || high == c->cols) &&' ''
 mutant "held out: another seed than the run's" train/command/session.c 's->from->progress.seed, s->stratified)' \
   '0, s->stratified)'
 mutant "held out: the remainders are lost" $v 'c < held; c++) strata[c].held++;' 'c < 0; c++) strata[c].held++;'

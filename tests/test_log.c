@@ -49,7 +49,8 @@ static int tear_down(void **state) {
 static mn_status open_log(struct mn_log *log, int64_t resumed) {
   static struct mn_checkpoint from = {.option_count = 2};
   static struct mn_device device = {.name = "CPU"};
-  static struct mn_session session = {.device = &device, .logged = 2};
+  static struct mn_model model;
+  static struct mn_session session = {.device = &device, .model = &model, .logged = 2};
   session.from = resumed < 0 ? NULL : &from;
   strcpy(session.run.id, id);
   strcpy(session.begun, id);
@@ -80,7 +81,7 @@ static void write_log(int64_t resumed, int64_t first, int64_t last) {
     const struct mn_trainer done = at_step(i);
     mn_log_step(&log, &done);
   }
-  mn_log_eval(&log, last, 0, NAN, 0.5);
+  mn_log_eval(&log, last, 0, NAN, 0.5, NAN);
   const struct mn_trainer ended = at_step(last);
   mn_log_end(&log, &ended, "horizon");
   assert_int_equal(log.error, 0);
@@ -274,7 +275,8 @@ static void a_log_that_is_behind_is_gone_on_in(void **state) {
   write_log(-1, 1, LAST);
 }
 
-/* Limits how long a file may be, as a full disk does: `more` bytes than the log has; without a limit for −1. */
+/* Limits how long a file may be, as a full disk does: `more` bytes than the log has; without a limit for −1.
+ */
 static void limit(const struct mn_log *log, int more) {
   struct rlimit size;
   assert_int_equal(getrlimit(RLIMIT_FSIZE, &size), 0);
@@ -297,7 +299,7 @@ static void a_line_that_does_not_fit_is_not_there(void **state) {
     assert_int_equal(log.error, i < 4 ? 0 : EFBIG);
     if (i == 5) limit(&log, -1);
   }
-  mn_log_eval(&log, 6, 0, NAN, 0.5);
+  mn_log_eval(&log, 6, 0, NAN, 0.5, NAN);
   const struct mn_trainer ended = at_step(6);
   mn_log_end(&log, &ended, "signal");
   assert_int_equal(mn_log_close(&log, MN_OK), MN_IO);

@@ -85,7 +85,8 @@ static void classes_are_targets_too(void **state) {
   assert_complains(line, run(line), 65, "names/none");
 }
 
-/* Rows without targets are all predicted, be they as many as the run's; and so are those of unknown target. */
+/* Rows without targets are all predicted, be they as many as the run's; and so are those of unknown target.
+ */
 static void targets_may_be_missing(void **state) {
   static float known[ROWS * TARGETS];
   run_well(TRAIN "--data numbers.h5 --validation 0.1 --checkpoint m.h5");
@@ -164,7 +165,8 @@ static double at(const json_t *object, const char *key, size_t k) {
 static void numbers_are_scored(void **state) {
   run_well(TRAIN "--data numbers.h5 --checkpoint n.h5");
   run_well(PREDICT "--checkpoint n.h5 --data numbers.h5");
-  assert_int_equal(get("out.h5", "y", H5T_NATIVE_FLOAT, 2, y), ROWS);
+  static double wide[ROWS * TARGETS];
+  assert_int_equal(get("out.h5", "y", H5T_NATIVE_DOUBLE, 2, wide), ROWS);
   json_t *object = eval(EVAL "--json --checkpoint n.h5 --data numbers.h5");
   double all = 0;
   assert_int_equal(json_array_size(json_object_get(object, "r2")), TARGETS);
@@ -174,12 +176,13 @@ static void numbers_are_scored(void **state) {
     for (int n = 0; n < ROWS; n++) mean += (double)numbers[n * TARGETS + k] / ROWS;
     for (int n = 0; n < ROWS; n++) {
       spread += pow((double)numbers[n * TARGETS + k] - mean, 2);
-      error += pow((double)numbers[n * TARGETS + k] - (double)y[n * TARGETS + k], 2);
+      error += pow((double)numbers[n * TARGETS + k] - wide[n * TARGETS + k], 2);
     }
     const double r2 = at(object, "r2", k), rmse = at(object, "rmse", k);
-    assert_true(fabs(rmse - sqrt(error / ROWS)) < 1e-9 * rmse);
+    /* Targets are rounded to floats when they are standardised. */
+    assert_true(fabs(rmse - sqrt(error / ROWS)) < 1e-7 * rmse);
     if (k == CONSTANT) assert_true(isnan(r2));
-    if (k != CONSTANT) assert_true(fabs(r2 - (1 - error / spread)) < 1e-9);
+    if (k != CONSTANT) assert_true(fabs(r2 - (1 - error / spread)) < 1e-7);
     all += error;
   }
   /* The loss is the device's, of floats. */
@@ -189,7 +192,7 @@ static void numbers_are_scored(void **state) {
   json_decref(object);
   const char *out = run_well(EVAL "--checkpoint n.h5 --data numbers.h5")->out;
   assert_int_equal(strncmp(out, "rows: 300\nloss: ", 16), 0);
-  assert_int_equal(lines(out), 5);
+  assert_int_equal(lines(out), 4);
   assert_non_null(strstr(out, " none ")); /* the R2 of a constant target */
   assert_non_null(strstr(out, " … (--json has all)\n"));
 }

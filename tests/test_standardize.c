@@ -1,16 +1,17 @@
-/* train --standardize: columns are measured as they are, whatever their scale, and a run on raw rows ends in the
- * same bytes as one on rows that were standardised before; eval, predict and the library apply what the
- * checkpoint keeps. */
+/* train standardises x and real y by default: columns are measured as they are, whatever their scale, and a
+ * run on raw rows ends in the same bytes as one on rows that were standardised before; eval, predict and the
+ * library apply what the checkpoint keeps, and undo it. */
 #include "data/columns.h"
 #include "tests/command_run.h"
 #include "tests/files_same.h"
 #include "train/checkpoint/checkpoint.h"
+#include "train/evaluate.h"
 
 enum { ROWS = 700, COLS = 5 };
 
 /* Scales over 10⁵, a mean of 10⁵ deviations, and a constant. */
 static double raw[ROWS][COLS];
-static float y[ROWS];
+static double y[ROWS]; /* of a mean that is 10⁹ deviations */
 
 static void fill(void) {
   uint32_t word = 7;
@@ -22,16 +23,16 @@ static void fill(void) {
     raw[n][2] = 100 * u[2] - 40;
     raw[n][3] = 7.3;
     raw[n][4] = u[4];
-    y[n] = (float)(sin(3 * u[0]) + u[1] * u[2]);
+    y[n] = 1e6 + 1e-3 * (sin(3 * u[0]) + u[1] * u[2]);
   }
 }
 
-static void write_rows(const char *name, hid_t type, const void *x) {
+static void write_rows(const char *name, hid_t type, const void *x, hid_t y_type, const void *targets) {
   const hsize_t sizes[] = {ROWS, COLS};
   hid_t file = H5Fcreate(name, H5F_ACC_TRUNC, H5P_DEFAULT, H5P_DEFAULT);
   assert_true(file >= 0);
   put(file, "x", type, 2, sizes, x);
-  put(file, "y", H5T_NATIVE_FLOAT, 1, sizes, y);
+  put(file, "y", y_type, 1, sizes, targets);
   H5Fclose(file);
 }
 
@@ -39,7 +40,8 @@ static void write_raw(const char *name, int as_float) {
   static float narrow[ROWS][COLS];
   for (int n = 0; n < ROWS; n++)
     for (int c = 0; c < COLS; c++) narrow[n][c] = (float)raw[n][c];
-  write_rows(name, as_float ? H5T_NATIVE_FLOAT : H5T_NATIVE_DOUBLE, as_float ? (void *)narrow : raw);
+  write_rows(name, as_float ? H5T_NATIVE_FLOAT : H5T_NATIVE_DOUBLE, as_float ? (void *)narrow : raw,
+             H5T_NATIVE_DOUBLE, y);
 }
 
 static const struct result *run_well(const char *line) {
@@ -72,7 +74,8 @@ static void assert_columns(const struct mn_columns *c, int half) {
   }
 }
 
-/* All rows; and a sample, stretches of 64 that are spread over the rows, the first and the last among them. */
+/* All rows; and a sample, stretches of 64 that are spread over the rows, the first and the last among them.
+ */
 static void columns_are_measured(void **state) {
   struct mn_dataset *d;
   struct mn_columns c;
@@ -93,13 +96,15 @@ static void columns_are_measured(void **state) {
 
 /* Rows that were standardised before, in double and rounded once, by what the checkpoint keeps. */
 static void write_standardized(const char *name, const struct mn_checkpoint *c, int from_float) {
-  static float x[ROWS][COLS];
-  const double *mean = c->input[0].value, *scale = c->input[1].value;
-  assert_true(mean && scale);
+  static float x[ROWS][COLS], targets[ROWS];
+  const double *mean = c->standard[MN_X][0].value, *scale = c->standard[MN_X][1].value;
+  const double *y_mean = c->standard[MN_Y][0].value, *y_scale = c->standard[MN_Y][1].value;
+  assert_true(mean && scale && y_mean && y_scale);
+  for (int n = 0; n < ROWS; n++) targets[n] = (float)((y[n] - *y_mean) * (1 / *y_scale));
   for (int n = 0; n < ROWS; n++)
     for (int i = 0; i < COLS; i++)
       x[n][i] = (float)(((from_float ? (double)(float)raw[n][i] : raw[n][i]) - mean[i]) * (1 / scale[i]));
-  write_rows(name, H5T_NATIVE_FLOAT, x);
+  write_rows(name, H5T_NATIVE_FLOAT, x, H5T_NATIVE_FLOAT, targets);
 }
 
 /* Rows are stored as doubles or as floats, and x waits in every form that the CPU has. */
@@ -109,15 +114,16 @@ static void a_run_is_that_on_standardized_rows(void **state) {
     for (int p = 0; p < 3; p++) {
       char line[400];
       struct mn_checkpoint *a, *b;
-      snprintf(line, sizeof line, TRAIN "--precision %s --data %s --standardize --checkpoint a.h5",
-               precisions[p], as_float ? "raw4.h5" : "raw.h5");
+      snprintf(line, sizeof line, TRAIN "--precision %s --data %s %s --checkpoint a.h5", precisions[p],
+               as_float ? "raw4.h5" : "raw.h5", as_float ? "--standardize" : "");
       run_well(line);
       assert_int_equal(mn_checkpoint_load(&a, "a.h5"), MN_OK);
       write_standardized("before.h5", a, as_float);
-      snprintf(line, sizeof line, TRAIN "--precision %s --data before.h5 --checkpoint b.h5", precisions[p]);
+      snprintf(line, sizeof line, TRAIN "--precision %s --data before.h5 --standardize no --checkpoint b.h5",
+               precisions[p]);
       run_well(line);
       assert_int_equal(mn_checkpoint_load(&b, "b.h5"), MN_OK);
-      assert_null(b->input[0].value);
+      assert_null(b->standard[MN_X][0].value);
       for (int i = 0; i < a->tensor_count; i++)
         assert_memory_equal(a->tensors[i].value, b->tensors[i].value,
                             (size_t)(a->tensors[i].rows * a->tensors[i].cols) * a->tensors[i].real);
@@ -125,7 +131,8 @@ static void a_run_is_that_on_standardized_rows(void **state) {
       const struct result *r = run("diff a.h5 b.h5");
       assert_int_equal(r->status, 1);
       assert_non_null(strstr(r->out, "name /input/mean         a float64 [5]  "));
-      assert_true(lines(r->out) == 7 && strstr(r->out, "/input/scale"));
+      assert_non_null(strstr(r->out, "name /output/mean        a float64 [1]  "));
+      assert_true(lines(r->out) == 9 && strstr(r->out, "/input/scale") && strstr(r->out, "/output/scale"));
       assert_int_equal(unlink("a.h5") | unlink("b.h5"), 0);
     }
 }
@@ -138,7 +145,7 @@ static void places_and_stops_change_nothing(void **state) {
   run_well("train --quiet --device cpu --checkpoint stopped.h5 --resume");
   assert_same("whole.h5", "stopped.h5");
   const char *line = "train --device cpu --quiet --checkpoint plain.h5 --resume --standardize --steps 70";
-  run_well(TRAIN "--data raw.h5 --checkpoint plain.h5");
+  run_well(TRAIN "--data raw.h5 --standardize no --checkpoint plain.h5");
   assert_complains(line, run(line), 64, "--standardize|plain.h5");
 }
 
@@ -148,6 +155,24 @@ static double loss_of(const char *line) {
   return strtod(at + 7, NULL);
 }
 
+/* As predict and the library write them: the mean error is eval's loss, and much less than that of the mean.
+ */
+static void predictions_have_the_targets_units(struct mn_model *model) {
+  static double out[ROWS];
+  static float x[ROWS][COLS], narrow[ROWS];
+  double error = 0;
+  run_well("predict --quiet --device cpu --data raw.h5 --checkpoint whole.h5 --out out.h5 --force");
+  hid_t file = H5Fopen("out.h5", H5F_ACC_RDONLY, H5P_DEFAULT), set = H5Dopen2(file, "y", H5P_DEFAULT);
+  assert_true(H5Dread(set, H5T_NATIVE_DOUBLE, H5S_ALL, H5S_ALL, H5P_DEFAULT, out) >= 0);
+  H5Dclose(set), H5Fclose(file);
+  for (int n = 0; n < ROWS; n++) error += (out[n] - y[n]) * (out[n] - y[n]) / ROWS;
+  const double loss = loss_of("eval --quiet --json --device cpu --data raw.h5 --checkpoint whole.h5");
+  assert_true(fabs(error - loss) < 1e-5 * loss && loss < 0.3e-6);
+  for (int i = 0; i < ROWS * COLS; i++) x[i / COLS][i % COLS] = (float)raw[i / COLS][i % COLS];
+  assert_int_equal(mn_model_predict(model, x[0], ROWS, narrow), MN_OK);
+  for (int n = 0; n < ROWS; n++) assert_true(fabs((double)narrow[n] - out[n]) <= 0.07);
+}
+
 /* By eval, by the weights that --init takes, by weights that were copied, and by the library. */
 static void the_model_keeps_it(void **state) {
 #define EVAL "eval --quiet --json --device cpu --data raw.h5 --checkpoint "
@@ -155,9 +180,11 @@ static void the_model_keeps_it(void **state) {
   struct mn_checkpoint *c;
   assert_int_equal(mn_checkpoint_load(&c, "whole.h5"), MN_OK);
   write_standardized("before.h5", c, 0);
-  run_well(TRAIN "--data before.h5 --checkpoint before-run.h5");
-  assert_true(loss ==
-              loss_of("eval --quiet --json --device cpu --data before.h5 --checkpoint before-run.h5"));
+  run_well(TRAIN "--data before.h5 --standardize no --checkpoint before-run.h5");
+  const double scale = *(double *)c->standard[MN_Y][1].value,
+               before =
+                   loss_of("eval --quiet --json --device cpu --data before.h5 --checkpoint before-run.h5");
+  assert_true(loss == before * (scale * scale));
   /* A rate so small that a step changes next to nothing. */
   run_well("train --quiet --device cpu --hidden 8 --groups 2 --head 1 --batch 20 --lr 1e-9 --steps 1 --data "
            "raw.h5 "
@@ -167,29 +194,79 @@ static void the_model_keeps_it(void **state) {
   struct mn_model *model;
   assert_int_equal(mn_device_open(&device, "cpu", "fp32"), MN_OK);
   assert_int_equal(mn_model_load(&model, device, "whole.h5"), MN_OK);
-  assert_memory_equal(model->mean, c->input[0].value, COLS * sizeof(double));
-  assert_memory_equal(model->scale, c->input[1].value, COLS * sizeof(double));
+  assert_memory_equal(model->standard[MN_X].mean, c->standard[MN_X][0].value, COLS * sizeof(double));
+  assert_memory_equal(model->standard[MN_X].scale, c->standard[MN_X][1].value, COLS * sizeof(double));
   assert_int_equal(mn_model_save(model, "alone.h5"), MN_OK);
   assert_true(loss_of(EVAL "alone.h5") == loss);
   double zero[COLS] = {0};
   assert_int_equal(mn_model_standardize(model, zero, zero), MN_USAGE);
+  assert_int_equal(mn_model_standardize_targets(model, zero, zero), MN_USAGE);
+  predictions_have_the_targets_units(model);
   mn_model_close(model);
   mn_device_close(device);
   mn_checkpoint_free(c);
 }
 
+/* Pixels of constant edges have one unit, so have 8-bit integers; one column with another scale has not. */
+static void columns_of_one_unit_are_found(void **state) {
+  double least[] = {0, 0, 0, 0}, most[] = {16, 16, 0, 3}, deviation[] = {5, 5, 0, 1}, mean[] = {8, 6, 0, 1};
+  double scale[4];
+  struct mn_columns c = {.rows = 9,
+                         .cols = 4,
+                         .smallest = least,
+                         .largest = most,
+                         .deviation = deviation,
+                         .mean = mean,
+                         .scale = scale};
+  assert_true(mn_columns_alike(&c, "float32"));
+  mn_columns_pool(&c);
+  assert_true(fabs(mean[3] - 3.75) < 1e-12 &&
+              fabs(scale[0] * scale[0] - (51 / 4.0 + 101 / 4.0 - 3.75 * 3.75)) < 1e-12);
+  least[3] = 1;
+  assert_false(mn_columns_alike(&c, "float32"));
+  assert_true(mn_columns_alike(&c, "uint8"));
+  least[3] = 0, most[1] = 15;
+  assert_false(mn_columns_alike(&c, NULL));
+}
+
+/* Two targets of other units: no number turns the loss into theirs, and eval has both. */
+static void targets_have_units_of_their_own(void **state) {
+  static double two[ROWS][2];
+  const hsize_t sizes[] = {ROWS, 2};
+  for (int n = 0; n < ROWS; n++) two[n][0] = y[n], two[n][1] = 1e5 * raw[n][4];
+  write_raw("two.h5", 0);
+  hid_t file = H5Fopen("two.h5", H5F_ACC_RDWR, H5P_DEFAULT);
+  put(file, "two", H5T_NATIVE_DOUBLE, 2, sizes, two);
+  H5Fclose(file);
+  const struct result *r =
+      run_well("train --device cpu --hidden 8 --groups 2 --batch 20 --lr 0.01 --steps 200 "
+               "--validation 0.3 --data two.h5 --y two --checkpoint two-run.h5 --json");
+  assert_non_null(strstr(r->err, "loss: of standardised y, "));
+  const double r2 = strtod(strstr(r->out, "\"test_r2\":") + 10, NULL);
+  const double loss =
+      loss_of("eval --quiet --json --device cpu --data two.h5 --y two --checkpoint two-run.h5");
+  r = run_well("eval --quiet --json --device cpu --data two.h5 --y two --checkpoint two-run.h5");
+  char *end;
+  const double first = strtod(strstr(r->out, "\"r2\":[") + 6, &end), second = strtod(end + 1, NULL);
+  assert_true(second > 0.9 && fabs(r2 - (first + second) / 2) < 0.1);
+  const double small = strtod(strstr(r->out, "\"rmse\":[") + 8, &end), large = strtod(end + 1, NULL);
+  assert_true(small < 1e-3 && large > 1 && fabs(loss - (small * small + large * large) / 2) < 1e-9 * loss);
+}
+
 static void columns_that_differ_are_told(void **state) {
 #define LOUD "train --device cpu --hidden 8 --groups 2 --head 1 --batch 20 --lr 0.01 --steps 2 "
-  const struct result *r = run_well(LOUD "--data raw.h5");
+  const struct result *r = run_well(LOUD "--data raw.h5 --standardize no");
   assert_non_null(strstr(r->err, "(column 0)"));
   assert_non_null(strstr(r->err, "(column 2), column 1 a mean of"));
   assert_non_null(strstr(r->err, "--standardize"));
   r = run_well("info raw.h5");
   assert_non_null(
       strstr(r->out, "column 3            mean 7.3          deviation 0            smallest 7.3"));
-  r = run_well(LOUD "--data raw.h5 --standardize");
+  r = run_well(LOUD "--data raw.h5");
   assert_null(strstr(r->err, "--standardize"));
-  r = run_well(LOUD "--data before.h5");
+  assert_non_null(strstr(r->err, "standardised: x by column; y by mean 1e+06 and deviation 0.0"));
+  assert_non_null(strstr(r->err, "note: x, column 3 (from 0): one value"));
+  r = run_well(LOUD "--data before.h5 --standardize no");
   assert_null(strstr(r->err, "--standardize"));
 }
 
@@ -207,6 +284,8 @@ int main(void) {
       cmocka_unit_test(a_run_is_that_on_standardized_rows),
       cmocka_unit_test(places_and_stops_change_nothing),
       cmocka_unit_test(the_model_keeps_it),
+      cmocka_unit_test(columns_of_one_unit_are_found),
+      cmocka_unit_test(targets_have_units_of_their_own),
       cmocka_unit_test(columns_that_differ_are_told),
   };
   return cmocka_run_group_tests(tests, set_up_rows, tear_down);

@@ -3,6 +3,7 @@
 
 #include <math.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "engine/thread.h"
 #include "kernels/clock.h"
@@ -32,7 +33,7 @@ struct mn_evaluator {
   struct pinned *pinned;
   mn_evaluator_take *take; /* called with `to` and each batch; may be NULL */
   void *to;
-  void *y, *targets;         /* host: [batch, K] reals each, for `take`; targets NULL without a loss */
+  void *y, *targets;         /* host: [batch, K] each, for `take`; targets NULL without a loss */
   double total, right;       /* of the batches so far: loss, and rows classified correctly */
   struct mn_scale *kept;     /* [parameters] on the device, if planes are scaled: training's */
   struct mn_fault fault;     /* of the first batch that was not finite, if there was one … */
@@ -55,8 +56,7 @@ static mn_status open_parts(struct mn_evaluator *e, enum mn_pass_kind kind, enum
                                     .x_only = kind == MN_PASS_PREDICT,
                                     .samples = e->batch,
                                     .reals = mn_pass_reads_reals(e->full),
-                                    .mean = e->model->mean,
-                                    .scale = e->model->scale};
+                                    .standard = e->model->standard};
   return mn_loader_open(&e->loader, e->model->device, e->dataset, &config);
 }
 
@@ -145,6 +145,18 @@ static void add_loss(struct mn_evaluator *e, const struct given *g) {
   e->right += result->correct;
 }
 
+/* Turns rows of standardised targets into rows in their own units, as doubles. From the last value on, since
+ * the doubles take the place of the device's reals. */
+static void undo(const struct mn_standard *s, size_t real, void *values, int64_t rows, int64_t cols) {
+  for (int64_t i = rows * cols - 1; i >= 0; i--) {
+    float narrow;
+    double value;
+    memcpy(real == sizeof narrow ? (void *)&narrow : &value, (char *)values + (size_t)i * real, real);
+    value = (real == sizeof narrow ? (double)narrow : value) * s->scale[i % cols] + s->mean[i % cols];
+    memcpy((char *)values + (size_t)i * sizeof value, &value, sizeof value);
+  }
+}
+
 /* Outputs that are not finite make a loss that is not, which mn_evaluate tells; they end a prediction. */
 static mn_status read_batch(struct mn_evaluator *e, const struct given *g) {
   struct mn_device *device = e->model->device;
@@ -162,6 +174,9 @@ static mn_status read_batch(struct mn_evaluator *e, const struct given *g) {
     return mn_fail(MN_FAILED, "there is no prediction: %s is not finite; %s",
                    mn_fault_words(where, &e->fault), mn_fault_remedy(&e->fault));
   }
+  const struct mn_standard *s = &e->model->standard[MN_Y];
+  if (s->mean) undo(s, device->real, e->y, pass->rows, outputs / pass->rows);
+  if (s->mean && pass->target) undo(s, device->real, e->targets, pass->rows, outputs / pass->rows);
   return e->take(e->to, e->y, e->targets, g->first, pass->rows);
 }
 
@@ -196,7 +211,7 @@ static mn_status walk(struct mn_evaluator *e) {
 
 mn_status mn_evaluator_watch(struct mn_evaluator *e, mn_evaluator_take *take, void *to) {
   struct mn_device *device = e->model->device;
-  const size_t bytes = (size_t)(e->batch * mn_model_outputs(&e->model->config)) * device->real;
+  const size_t bytes = (size_t)(e->batch * mn_model_outputs(&e->model->config)) * sizeof(double);
   if (!e->y) MN_TRY(device->kernels->allocate_host(device, &e->y, bytes));
   if (e->full->reads_y && !e->targets) MN_TRY(device->kernels->allocate_host(device, &e->targets, bytes));
   e->take = take;
@@ -209,7 +224,8 @@ mn_status mn_evaluate(struct mn_evaluator *e, double *loss, double *accuracy) {
   e->total = e->right = 0;
   e->faults = 0;
   MN_TRY(walk(e));
-  *loss = e->faults ? NAN : e->total / rows;
+  const double unit = mn_model_loss_unit(e->model);
+  *loss = e->faults ? NAN : e->total / rows * (unit > 0 ? unit : 1);
   *accuracy = e->dataset->classes && !e->faults ? e->right / rows : NAN;
   return MN_OK;
 }
@@ -235,7 +251,7 @@ static mn_status keep(void *to, const void *y, const void *targets, int64_t firs
   const struct kept *kept = to;
   const int64_t cols = mn_model_outputs(&kept->model->config), values = count * cols;
   float *out = kept->y + first * cols;
-  for (int64_t i = 0; i < values; i++) out[i] = (float)mn_real_at(y, kept->model->device->real, i);
+  for (int64_t i = 0; i < values; i++) out[i] = (float)mn_real_at(y, mn_model_real(kept->model), i);
   if (mn_find_outside(out, values, sizeof *out, -INFINITY, INFINITY) < 0) return MN_OK;
   return mn_fail(MN_FAILED, "there is no prediction: an output is beyond a float's range");
 }

@@ -167,7 +167,7 @@ mn_status mn_model_open(struct mn_model **out, struct mn_device *device,
 void mn_model_close(struct mn_model *model) {
   if (!model) return;
   for (int i = 0; i < model->count; i++) mn_tensor_free(model->device, model->parameters[i]);
-  free(model->mean); /* and scale */
+  for (int side = 0; side < MN_SIDES; side++) free(model->standard[side].mean);
   free(model);
 }
 
@@ -197,21 +197,44 @@ mn_status mn_model_initialise(struct mn_model *model, uint64_t seed) {
   return mn_model_measure(model);
 }
 
-mn_status mn_model_standardize(struct mn_model *model, const double *mean, const double *scale) {
-  const size_t bytes = (size_t)model->config.inputs * sizeof *mean;
-  for (int64_t i = 0; i < model->config.inputs; i++)
+static mn_status standardize(struct mn_model *model, int side, const double *mean, const double *scale) {
+  const char *what = side == MN_X ? "input" : "target";
+  const int64_t count = side == MN_X ? model->config.inputs : mn_model_outputs(&model->config);
+  struct mn_standard *s = &model->standard[side];
+  for (int64_t i = 0; mean && i < count; i++)
     if (!isfinite(mean[i]) || !isfinite(scale[i]) || !(scale[i] > 0))
-      return mn_fail(MN_USAGE,
-                     "input %ld has the mean %g and the scale %g: finite ones, a scale above 0, work",
-                     (long)i, mean[i], scale[i]);
-  double *copy = malloc(2 * bytes);
-  if (!copy) return mn_fail(MN_NO_MEMORY, "no memory for the means and scales of the inputs");
-  memcpy(copy, mean, bytes);
-  memcpy(copy + model->config.inputs, scale, bytes);
-  free(model->mean);
-  model->mean = copy;
-  model->scale = copy + model->config.inputs;
+      return mn_fail(MN_USAGE, "%s %ld has the mean %g and the scale %g: finite ones, a scale above 0, work",
+                     what, (long)i, mean[i], scale[i]);
+  double *all = mean ? malloc(3 * (size_t)count * sizeof *all) : NULL;
+  if (mean && !all)
+    return mn_fail(MN_NO_MEMORY, "no memory for the means and scales of %ld %ss", (long)count, what);
+  free(s->mean);
+  *s = (struct mn_standard){0};
+  if (mean) *s = (struct mn_standard){all, all + count, all + 2 * count};
+  for (int64_t i = 0; mean && i < count; i++)
+    s->mean[i] = mean[i], s->scale[i] = scale[i], s->inverse[i] = 1 / scale[i];
   return MN_OK;
+}
+
+mn_status mn_model_standardize(struct mn_model *model, const double *mean, const double *scale) {
+  return standardize(model, MN_X, mean, scale);
+}
+
+mn_status mn_model_standardize_targets(struct mn_model *model, const double *mean, const double *scale) {
+  if (model->config.loss != MN_LOSS_MSE)
+    return mn_fail(MN_USAGE, "the targets of a model of classes cannot be standardised");
+  return standardize(model, MN_Y, mean, scale);
+}
+
+double mn_model_loss_unit(const struct mn_model *model) {
+  const double *scale = model->standard[MN_Y].scale;
+  for (int64_t k = 1; scale && k < mn_model_outputs(&model->config); k++)
+    if (scale[k] != scale[0]) return 0;
+  return scale ? scale[0] * scale[0] : 1;
+}
+
+size_t mn_model_real(const struct mn_model *model) {
+  return model->standard[MN_Y].mean ? sizeof(double) : model->device->real;
 }
 
 mn_status mn_model_train(struct mn_model *model, enum mn_epilogue_kind how, const struct mn_rule *rule) {

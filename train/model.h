@@ -2,9 +2,8 @@
 #ifndef MN_TRAIN_MODEL_H
 #define MN_TRAIN_MODEL_H
 
+#include "data/columns.h"
 #include "layers/layer.h"
-
-struct mn_dataset;
 
 enum {
   MN_MODEL_DEPTH = 64, /* blocks at most */
@@ -38,8 +37,8 @@ struct mn_model {
   int depth;                                         /* layers */
   struct mn_tensor *parameters[MN_MODEL_PARAMETERS]; /* the layers', in state_dict order; owned */
   int count;
-  double *mean, *scale; /* [inputs] of the rows, in one allocation; NULL if rows are taken as they are */
-  const struct mn_clipping *clipping; /* an open optimizer's, if passes that train clip by it; else NULL */
+  struct mn_standard standard[MN_SIDES]; /* what x and y are standardised by; owned */
+  const struct mn_clipping *clipping;    /* an open optimizer's, if passes that train clip by it; else NULL */
 };
 
 /* Allocates the parameters on the device, not initialised; if the device has ranks, this rank's shard of each
@@ -62,9 +61,20 @@ MN_API mn_status mn_model_train(struct mn_model *model, enum mn_epilogue_kind ho
 mn_status mn_model_measure(struct mn_model *model);
 
 /* Trainers and evaluators that are opened from now on standardise x: (x − mean[i])/scale[i]. Both [inputs],
- * copied; a checkpoint keeps them. data/columns.h measures them. MN_USAGE: a mean that is not finite, or a
- * scale that is not finite or not above 0; MN_NO_MEMORY. */
+ * copied; a checkpoint keeps them. data/columns.h measures them. NULLs: x is taken as it is. MN_USAGE: a mean
+ * that is not finite, or a scale that is not finite or not above 0; MN_NO_MEMORY. */
 MN_API mn_status mn_model_standardize(struct mn_model *model, const double *mean, const double *scale);
+/* The same of real targets, [K]: a model learns (y − mean[k])/scale[k], and its outputs are multiplied and
+ * added to again wherever they leave it. MN_USAGE also for a model of classes. */
+MN_API mn_status mn_model_standardize_targets(struct mn_model *model, const double *mean,
+                                              const double *scale);
+
+/* What the minimised loss is multiplied by to be in the targets' own units: scale² if all targets have the
+ * same scale, 1 if they are not standardised; 0 if their scales differ, and no number does it. */
+MN_API double mn_model_loss_unit(const struct mn_model *model);
+
+/* Bytes of a real of the outputs that an evaluator passes on: the device's or, of standardised targets, 8. */
+MN_API size_t mn_model_real(const struct mn_model *model);
 
 /* Floating-point operations of the matrix products of a training step, for one row. */
 MN_API double mn_model_step_flops(const struct mn_model *model);

@@ -145,8 +145,7 @@ static mn_status prepare(struct mn_trainer *t, const struct mn_trainer_config *g
                                     .reals = mn_pass_reads_reals(t->pass),
                                     .targets = t->pass->targets,
                                     .first_target = t->pass->first_target,
-                                    .mean = t->model->mean,
-                                    .scale = t->model->scale};
+                                    .standard = t->model->standard};
   return mn_loader_open(&t->loader, t->model->device, t->dataset, &config);
 }
 
@@ -348,7 +347,8 @@ static void end_step(struct mn_launch *l, int64_t batch) {
   struct mn_trainer *t = l->trainer;
   struct mn_progress *p = &t->progress;
   int clips = t->optimizer->config.clip > 0;
-  t->loss = t->skipping ? NAN : t->sum / t->optimizer->config.accumulate;
+  const double unit = mn_model_loss_unit(t->model);
+  t->loss = t->skipping ? NAN : t->sum / t->optimizer->config.accumulate * (unit > 0 ? unit : 1);
   t->norm = t->skipping || !clips ? NAN : l->pinned->results[batch].norm;
   t->rate = l->pinned->rates[batch][MN_RATE];
   t->skipped = t->skipping ? &t->fault : NULL;

@@ -83,8 +83,9 @@ struct mn_trainer {
   struct mn_pass *pass;
   struct mn_loader *loader;
   struct mn_progress progress; /* after the last step that is done; `best` is the caller's to set */
-  double loss, rate;           /* of that step; NaN before the first; the loss of a skipped one is NaN too */
-  double norm;                 /* gradient norm; NaN without clipping or after a skipped step */
+  double loss, rate; /* of that step; NaN before the first; the loss of a skipped one is NaN too. In the
+                                  targets' own units, if one number does it (mn_model_loss_unit) */
+  double norm;       /* gradient norm; NaN without clipping or after a skipped step */
   const struct mn_fault *skipped; /* why that step was skipped, its row counted in its batch; else NULL */
   double finished;                /* mn_seconds() at its end */
   int64_t retaken;                /* batches that were taken again since the trainer was opened */

@@ -37,7 +37,7 @@ ROWS = ["train --device cpu --quiet --data digits.h5 --hidden 16 --epochs 1 --ch
 # Options, each with how often it is drawn, and its values; None: a flag.
 SYNTHETIC = {"test-rows": (0.6, 0, 1, 20), "head": (0.5, 1, 4),
              "noise": (0.4, 0, 0.5, "5.5e18")}  # the last: squares that now and then are not finite
-READ = {"standardize": (0.5, None)}
+READ = {"standardize": (0.5, None, "no", "one")}
 HELD_OUT = {"validation": (0.7, 0.1, 0.25)}
 COMMON = {"accumulate": (0.4, 2, 3), "precision": (0.5, "fp32", "bf16", "fp64", "fp16"), "place": (0.5, "auto", "host", "file"),
           "plan": (0.5, "none", "activation", "norm-activation", "tail", "linear-norm", "block"), "threads": (0.1, 1, 2),

@@ -55,7 +55,7 @@ struct mn_run {
 void mn_run_find(struct mn_run *out, const struct mn_text *texts, int count);
 
 enum {
-  MN_CHECKPOINT_INPUT = 2,
+  MN_CHECKPOINT_STANDARD = 2,
   MN_CHECKPOINT_TENSORS = 512,
   MN_CHECKPOINT_OPTIONS = 64,
   MN_CHECKPOINT_FINGERPRINT = 16,
@@ -78,9 +78,9 @@ struct mn_checkpoint {
    * gn.bias, then head.weight, head.bias; all of one real. mn_checkpoint_lay_out gives name and shape of
    * each. */
   struct mn_checkpoint_tensor *tensors;
-  /* The numbers that standardise rows (mn_model_standardize): mean and scale [inputs], float64, owned; NULL
-   * if rows are taken as they are. */
-  struct mn_checkpoint_tensor input[MN_CHECKPOINT_INPUT];
+  /* The numbers that standardise x and y (struct mn_standard): mean and scale, [inputs] or [outputs],
+   * float64, owned; NULL if they are taken as they are. */
+  struct mn_checkpoint_tensor standard[MN_SIDES][MN_CHECKPOINT_STANDARD];
   struct mn_progress progress; /* /progress attributes */
   /* /config and /fingerprint: attributes, fixed-length strings */
   int option_count;
@@ -94,7 +94,7 @@ struct mn_checkpoint {
 };
 
 /* Takes memory for the tensors of a model of the checkpoint's sizes (model), and sets their number, and the
- * name, rank, rows and cols of each. Sets `input` anew, without values. MN_NO_MEMORY. */
+ * name, rank, rows and cols of each. Sets `standard` anew, without values. MN_NO_MEMORY. */
 MN_API mn_status mn_checkpoint_lay_out(struct mn_checkpoint *checkpoint);
 
 /* Writes `checkpoint`, whose tensors mn_checkpoint_lay_out made, to `path`: new file in the same
@@ -206,15 +206,15 @@ MN_API mn_status mn_snapshot_restore(const struct mn_checkpoint *from, struct mn
 
 /* Loads the weights alone of an HDF5 file into a model that mn_model_open made: a dataset of floats of any
  * width for each parameter, in the group /model under the parameter's name (mn_model_parameter), [rows, cols]
- * or, of a vector, [cols]. If the file has a group /input, the model standardises rows by its mean
- * and scale (mn_model_standardize). A checkpoint is such a file; its optimizer, progress, factors of planes
- * and configuration are not looked at, and planes get factors as after mn_model_initialise. `path` is
- * borrowed during the call. After these errors the model is as it was: MN_NO_INPUT: no such file, or another
- * program writes it; MN_IO: a disk that cannot be read; MN_BAD_DATA: not HDF5, no group /model, tensors that
- * are missing, left over, or of another shape or type, which one message lists all together, or a value that
- * is not finite in the model's reals. After MN_NO_MEMORY and MN_LIBRARY, where a copy to the device may have
- * failed, some parameters may have the file's values and others not. The values are added to *hash; NULL is
- * fine. */
+ * or, of a vector, [cols]. If the file has a group /input or /output, the model standardises x or y by its
+ * mean and scale (mn_model_standardize, mn_model_standardize_targets). A checkpoint is such a file; its
+ * optimizer, progress, factors of planes and configuration are not looked at, and planes get factors as after
+ * mn_model_initialise. `path` is borrowed during the call. After these errors the model is as it was:
+ * MN_NO_INPUT: no such file, or another program writes it; MN_IO: a disk that cannot be read; MN_BAD_DATA:
+ * not HDF5, no group /model, tensors that are missing, left over, or of another shape or type, which one
+ * message lists all together, or a value that is not finite in the model's reals. After MN_NO_MEMORY and
+ * MN_LIBRARY, where a copy to the device may have failed, some parameters may have the file's values and
+ * others not. The values are added to *hash; NULL is fine. */
 MN_API mn_status mn_snapshot_load_weights(const char *path, struct mn_model *model, uint64_t *hash);
 
 /* Opens the model in a file of mn_model_save, or in a checkpoint, on `device`, with MN_PLAN_BLOCK. `*out` is

@@ -1,9 +1,9 @@
-/* The layout of checkpoints, format_version 2, and what writer and reader derive from it:
+/* The layout of checkpoints, format_version 2 and 3, and what writer and reader derive from it:
  *
  *   object                        type, shape                what
  *   ----------------------------  -------------------------  ------------------------------------------------
  *   /            format           string                     "minnow checkpoint"
- *                format_version   int64                      2
+ *                format_version   int64                      3 with /output, else 2
  *                checksums        string                     of the datasets below (layout.h);
  *                                                            since minnow 0.3
  *   /model       inputs           int64                      I of the first block
@@ -22,8 +22,10 @@
  *   /model/….weight  factor, gradient_factor  float64        of a weight that was trained in scaled planes
  *                                                            (fp16): powers of two, that of its planes and
  *                                                            that under which the next step writes dz
- *   /input/mean, /input/scale     float64 [I]                what rows are standardised by (--standardize):
+ *   /input/mean, /input/scale     float64 [I]                what x is standardised by (--standardize):
  *                                                            (x − mean)/scale
+ *   /output/mean, /output/scale   float64 [K]                the same of real targets: a prediction is the
+ *                                                            last layer's output · scale + mean
  *   /optimizer/momentum/…         the same names and shapes  only with SGD's momentum
  *   /optimizer/exp_avg/…          the same                   only with AdamW, and so is
  *   /optimizer/exp_avg_sq/…       the same                   this
@@ -47,13 +49,14 @@
  *   /fingerprint one string an item, in the order given
  *   /history     one string a change that a resumed run made, the newest last; there where there is one
  *
- * A model that was saved without its training (mn_model_save) has /model, /input and /fingerprint alone.
+ * A model that was saved without its training (mn_model_save) has /model, /input, /output and /fingerprint
+ * alone.
  *
- * Below /model, /input and the groups of /optimizer are datasets; all else are attributes. Everything is
- * little-endian. Strings are of fixed length, padded with zeros; integers and strings are scalars but for
- * `hidden`. Every dataset is contiguous, guarded by its line of `checksums`; version bounds V110 give all of
- * HDF5's own structures a checksum too, so no flipped bit goes unseen. No times are stored and all links and
- * attributes stay in their object's header: the same content gives the same bytes.
+ * Below /model, /input, /output and the groups of /optimizer are datasets; all else are attributes.
+ * Everything is little-endian. Strings are of fixed length, padded with zeros; integers and strings are
+ * scalars but for `hidden`. Every dataset is contiguous, guarded by its line of `checksums`; version bounds
+ * V110 give all of HDF5's own structures a checksum too, so no flipped bit goes unseen. No times are stored
+ * and all links and attributes stay in their object's header: the same content gives the same bytes.
  *
  * Files of format_version 1 have no /input, and their datasets are chunked, with fletcher32 checksums. The
  * first of them have no /history, no checksums, and fewer items of /config: a reader does without what it
@@ -112,6 +115,11 @@ int64_t mn_checkpoint_length(const struct mn_checkpoint_field *field, const void
 
 const char *const mn_checkpoint_groups[MN_CHECKPOINT_ARRAYS] = {
     "/model", "/optimizer/momentum", "/optimizer/exp_avg", "/optimizer/exp_avg_sq"};
+const char *const mn_checkpoint_standards[MN_SIDES] = {"/input", "/output"};
+
+int64_t mn_checkpoint_version(const struct mn_checkpoint *c) {
+  return c->standard[MN_Y][0].value ? 3 : 2;
+}
 
 mn_status mn_checkpoint_lay_out(struct mn_checkpoint *c) {
   struct mn_parameter p;
@@ -122,10 +130,13 @@ mn_status mn_checkpoint_lay_out(struct mn_checkpoint *c) {
     snprintf(t->name, sizeof t->name, "%s", p.name);
     t->rank = p.rank, t->rows = p.rows, t->cols = p.cols;
   }
-  for (int k = 0; k < MN_CHECKPOINT_INPUT; k++)
-    c->input[k] = (struct mn_checkpoint_tensor){.rank = 1, .rows = 1, .cols = c->model.inputs, .real = 8};
-  strcpy(c->input[0].name, "mean");
-  strcpy(c->input[1].name, "scale");
+  for (int side = 0; side < MN_SIDES; side++)
+    for (int k = 0; k < MN_CHECKPOINT_STANDARD; k++) {
+      struct mn_checkpoint_tensor *t = &c->standard[side][k];
+      *t = (struct mn_checkpoint_tensor){.rank = 1, .rows = 1, .real = 8};
+      t->cols = side == MN_X ? c->model.inputs : mn_model_outputs(&c->model);
+      strcpy(t->name, k == 0 ? "mean" : "scale");
+    }
   return MN_OK;
 }
 
@@ -155,7 +166,8 @@ void mn_checkpoint_free(struct mn_checkpoint *checkpoint) {
   if (!checkpoint) return;
   for (int i = 0; checkpoint->tensors && i < checkpoint->tensor_count; i++)
     for (int k = 0; k < MN_CHECKPOINT_ARRAYS; k++) free(checkpoint->tensors[i].arrays[k]);
-  for (int k = 0; k < MN_CHECKPOINT_INPUT; k++) free(checkpoint->input[k].value);
+  for (int i = 0; i < MN_SIDES * MN_CHECKPOINT_STANDARD; i++)
+    free(checkpoint->standard[i / MN_CHECKPOINT_STANDARD][i % MN_CHECKPOINT_STANDARD].value);
   free(checkpoint->tensors);
   free(checkpoint);
 }

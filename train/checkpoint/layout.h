@@ -6,7 +6,7 @@
 #include "train/checkpoint/checkpoint.h"
 
 #define MN_CHECKPOINT_FORMAT "minnow checkpoint"
-enum { MN_CHECKPOINT_VERSION = 2 }; /* the newest, which is written */
+enum { MN_CHECKPOINT_VERSION = 3 }; /* the newest */
 
 /* An attribute that is a member of struct mn_checkpoint or of its tensors: a number of 8 bytes, an array of
  * such numbers, or a text; then the member is an enum, the text's index in `words`. */
@@ -37,7 +37,11 @@ extern const struct mn_checkpoint_field mn_checkpoint_tensor_fields[];
 /* The group that has the dataset of each of a tensor's arrays. Those below /optimizer may be missing. */
 extern const char *const mn_checkpoint_groups[MN_CHECKPOINT_ARRAYS];
 
-#define MN_CHECKPOINT_INPUTS "/input" /* the group of `input`: mean, scale */
+extern const char *const mn_checkpoint_standards[MN_SIDES]; /* the groups of `standard`: mean, scale */
+
+/* The format_version that a checkpoint is written as: the least that its content needs, so that an older
+ * minnow reads it, or refuses it. */
+int64_t mn_checkpoint_version(const struct mn_checkpoint *checkpoint);
 
 /* *ours: whether the root's attribute `format` is that of minnow's checkpoints. */
 mn_status mn_checkpoint_format(struct mn_hdf5_file *file, int *ours);

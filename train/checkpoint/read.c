@@ -305,12 +305,15 @@ static mn_status read_tensors(struct reader *reader, const char *path, struct mn
   return MN_OK;
 }
 
-/* The parameters, and /input, which most models lack, as they take rows as they are; that of weights replaces
- * the model's own. */
+/* The parameters, and /input and /output, which models lack that take rows as they are; those of weights
+ * replace the model's own. */
 static mn_status read_values_of_model(struct reader *reader) {
   struct mn_checkpoint *c = reader->checkpoint;
   MN_TRY(read_tensors(reader, "/model", c->tensors, c->tensor_count, MN_CHECKPOINT_VALUE));
-  return read_tensors(reader, MN_CHECKPOINT_INPUTS, c->input, MN_CHECKPOINT_INPUT, MN_CHECKPOINT_VALUE);
+  for (int side = 0; side < MN_SIDES; side++)
+    MN_TRY(read_tensors(reader, mn_checkpoint_standards[side], c->standard[side], MN_CHECKPOINT_STANDARD,
+                        MN_CHECKPOINT_VALUE));
+  return MN_OK;
 }
 
 /* ---- groups ---- */
@@ -352,18 +355,21 @@ static mn_status check_format(struct reader *reader) {
   return version.integer[0] < 1 ? refuse(reader, "format_version", "is below 1") : MN_OK;
 }
 
-/* A model without its training has two groups, a checkpoint five, or six with its history; /input is one
- * more. */
+/* A model without its training has two groups, a checkpoint five, or six with its history; /input and /output
+ * are one more each. */
 static mn_status read_kind(struct reader *reader) {
   hsize_t count;
-  struct mn_hdf5_object input;
+  struct mn_hdf5_object group;
   MN_TRY(check_format(reader));
   MN_TRY(mn_sums_read(&reader->sums, &reader->file));
   reader->checkpoint->checksums = reader->sums.lines;
   MN_TRY(mn_hdf5_members(&reader->file, &reader->file.root, NULL, NULL, &count));
-  MN_TRY(mn_hdf5_find(&reader->file, &reader->file.root, MN_CHECKPOINT_INPUTS, &input));
-  reader->checkpoint->alone = count == (input.kind == MN_HDF5_NOTHING ? 2 : 3);
-  mn_hdf5_release(&input);
+  for (int side = 0; side < MN_SIDES; side++) {
+    MN_TRY(mn_hdf5_find(&reader->file, &reader->file.root, mn_checkpoint_standards[side], &group));
+    count -= group.kind != MN_HDF5_NOTHING;
+    mn_hdf5_release(&group);
+  }
+  reader->checkpoint->alone = count == 2;
   return MN_OK;
 }
 

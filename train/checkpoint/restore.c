@@ -79,10 +79,16 @@ static mn_status restore_progress(const struct mn_checkpoint *from, struct mn_pr
   return MN_OK;
 }
 
-static mn_status restore_input(const struct mn_checkpoint *from, struct mn_model *model) {
-  if (!from->input[0].value) return MN_OK;
-  if (mn_model_standardize(model, from->input[0].value, from->input[1].value) == MN_OK) return MN_OK;
-  return mn_fail(MN_BAD_DATA, "/input of the checkpoint cannot be used: %s", mn_message());
+static mn_status restore_standards(const struct mn_checkpoint *from, struct mn_model *model) {
+  for (int side = 0; side < MN_SIDES; side++) {
+    const struct mn_checkpoint_tensor *s = from->standard[side];
+    if (!s[0].value || (side == MN_Y && model->config.loss != MN_LOSS_MSE)) continue;
+    if ((side == MN_X ? mn_model_standardize : mn_model_standardize_targets)(model, s[0].value, s[1].value) !=
+        MN_OK)
+      return mn_fail(MN_BAD_DATA, "%s of the checkpoint cannot be used: %s", mn_checkpoint_standards[side],
+                     mn_message());
+  }
+  return MN_OK;
 }
 
 mn_status mn_snapshot_restore(const struct mn_checkpoint *from, struct mn_model *model,
@@ -92,7 +98,7 @@ mn_status mn_snapshot_restore(const struct mn_checkpoint *from, struct mn_model 
                    from->tensor_count, model->count);
   for (int i = 0; i < model->count; i++)
     MN_TRY(restore_tensor(&from->tensors[i], model->device, model->parameters[i], optimizer));
-  MN_TRY(restore_input(from, model));
+  MN_TRY(restore_standards(from, model));
   return progress ? restore_progress(from, progress) : MN_OK;
 }
 

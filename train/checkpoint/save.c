@@ -58,20 +58,25 @@ int mn_describe_fingerprint(const struct mn_device *device, struct mn_text out[M
   return count;
 }
 
+static mn_status copy_array(struct mn_checkpoint_tensor *to, const double *from) {
+  const size_t bytes = (size_t)to->cols * sizeof *from;
+  if (!(to->value = malloc(bytes))) return mn_fail(MN_NO_MEMORY, "no memory to describe the model");
+  memcpy(to->value, from, bytes);
+  return MN_OK;
+}
+
 mn_status mn_describe_model(struct mn_checkpoint **out, const struct mn_model *model) {
-  const double *const input[MN_CHECKPOINT_INPUT] = {model->mean, model->scale};
-  const size_t bytes = (size_t)model->config.inputs * sizeof **input;
   struct mn_checkpoint *c = *out = calloc(1, sizeof *c);
   if (!c) return mn_fail(MN_NO_MEMORY, "no memory to describe the model");
   c->model = model->config;
   c->fingerprint_count = mn_describe_fingerprint(model->device, c->fingerprint);
   mn_status status = mn_checkpoint_lay_out(c);
   for (int i = 0; i < c->tensor_count; i++) c->tensors[i].real = model->device->real;
-  for (int k = 0; k < MN_CHECKPOINT_INPUT && status == MN_OK && input[k]; k++)
-    if ((c->input[k].value = malloc(bytes)))
-      memcpy(c->input[k].value, input[k], bytes);
-    else
-      status = mn_fail(MN_NO_MEMORY, "no memory to describe the model");
+  for (int side = 0; side < MN_SIDES && status == MN_OK; side++) {
+    const struct mn_standard *s = &model->standard[side];
+    if (s->mean) status = copy_array(&c->standard[side][0], s->mean);
+    if (s->mean && status == MN_OK) status = copy_array(&c->standard[side][1], s->scale);
+  }
   if (status != MN_OK) mn_checkpoint_free(c), *out = NULL;
   return status;
 }

@@ -128,16 +128,17 @@ static mn_status create_file(struct writer *writer) {
 
 static mn_status write_all(struct writer *writer) {
   const struct mn_checkpoint *c = writer->checkpoint;
-  const int64_t version = MN_CHECKPOINT_VERSION;
+  const int64_t version = mn_checkpoint_version(c);
   MN_TRY(create_file(writer));
   MN_TRY(write_text(writer, writer->file.root.id, "format", MN_CHECKPOINT_FORMAT));
   MN_TRY(write_attribute(writer, writer->file.root.id, "format_version", H5T_STD_I64LE, H5T_NATIVE_INT64, 0,
                          &version));
   MN_TRY(write_group(writer, "model", mn_checkpoint_model_fields, NULL, c->tensors, c->tensor_count,
                      MN_CHECKPOINT_VALUE));
-  if (c->input[0].value)
-    MN_TRY(write_group(writer, MN_CHECKPOINT_INPUTS, NULL, NULL, c->input, MN_CHECKPOINT_INPUT,
-                       MN_CHECKPOINT_VALUE));
+  for (int side = 0; side < MN_SIDES; side++)
+    if (c->standard[side][0].value)
+      MN_TRY(write_group(writer, mn_checkpoint_standards[side], NULL, NULL, c->standard[side],
+                         MN_CHECKPOINT_STANDARD, MN_CHECKPOINT_VALUE));
   if (!c->alone) {
     MN_TRY(write_group(writer, "optimizer", NULL, NULL, NULL, 0, 0));
     for (int k = MN_CHECKPOINT_VALUE + 1; k < MN_CHECKPOINT_ARRAYS; k++)

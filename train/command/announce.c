@@ -208,7 +208,65 @@ void mn_announce_training(const struct mn_trainer *t, const struct mn_options *o
               (long)rows->rows);
 }
 
-void mn_announce_columns(const struct mn_columns *c, const struct mn_options *options) {
+/* The standardised columns of x or y in words: "x by column", "y by one mean and deviation". */
+static int show_standard(char *out, size_t size, const struct mn_model *model, int side) {
+  const struct mn_standard *s = &model->standard[side];
+  const int64_t cols = side == MN_X ? model->config.inputs : mn_model_outputs(&model->config);
+  int alike = 1;
+  for (int64_t i = 1; s->mean && i < cols; i++)
+    alike = alike && s->mean[i] == s->mean[0] && s->scale[i] == s->scale[0];
+  if (!s->mean) return snprintf(out, size, "%c as it is", "xy"[side]);
+  if (!alike) return snprintf(out, size, "%c by column", "xy"[side]);
+  return snprintf(out, size, "%c by mean %.3g and deviation %.3g", "xy"[side], s -> mean[0], s -> scale[0]);
+}
+
+static void announce_standards(const struct mn_model *model, const struct mn_options *options) {
+  char x[80], y[80] = "";
+  if (!model->standard[MN_X].mean && !model->standard[MN_Y].mean) return;
+  show_standard(x, sizeof x, model, MN_X);
+  if (model->config.loss == MN_LOSS_MSE) show_standard(y, sizeof y, model, MN_Y);
+  mn_announce(options, "standardised: %s%s%s", x, *y ? "; " : "", y);
+  if (!model->standard[MN_Y].mean) return;
+  mn_announce(options,
+              mn_model_loss_unit(model) > 0
+                  ? "loss: that of standardised y is minimised, and told in the units of y"
+                  : "loss: of standardised y, whose columns have units of their own; eval has those");
+}
+
+/* A note on the columns that may be a mistake in one way: `is` tells which are. */
+static void note_columns(const struct mn_columns *c, int (*is)(const struct mn_columns *c, int64_t i),
+                         const char *what, const struct mn_options *options) {
+  enum { SHOWN = 5 };
+  char list[160] = "";
+  int64_t count = 0;
+  for (int64_t i = 0; i < c->cols; i++) {
+    const size_t used = strlen(list);
+    if (!is(c, i) || count++ >= SHOWN) continue;
+    snprintf(list + used, sizeof list - used, "%s%lld", used ? ", " : "", (long long)i);
+  }
+  if (count > SHOWN)
+    snprintf(list + strlen(list), sizeof list - strlen(list), " and %lld more", (long long)count - SHOWN);
+  if (count > 0) mn_announce(options, "note: x, column%s %s (from 0): %s", count > 1 ? "s" : "", list, what);
+}
+
+static int is_constant(const struct mn_columns *c, int64_t i) {
+  return c->deviation[i] == 0;
+}
+
+/* Of a column by itself, with more than two values: a rare one of two is no mistake. */
+static int is_far(const struct mn_columns *c, int64_t i) {
+  const double above = c->largest[i] - c->mean[i], below = c->mean[i] - c->smallest[i];
+  const double squared = c->deviation[i] * c->deviation[i];
+  if (c->scale[i] != c->deviation[i] || fabs(above * below - squared) < 1e-6 * squared) return 0;
+  return fmax(above, below) > 20 * c->deviation[i];
+}
+
+static int is_numbered(const struct mn_columns *c, int64_t i) {
+  return c->numbered[i] != 0 && c->rows > 1;
+}
+
+/* Columns that are taken as they are, though their scales or means differ much. */
+static void note_scales(const struct mn_columns *c, const struct mn_options *options) {
   const double apart = 100, off = 10; /* of deviations; of a mean, in deviations */
   int64_t narrow, wide;
   mn_columns_extremes(c, &narrow, &wide);
@@ -225,6 +283,17 @@ void mn_announce_columns(const struct mn_columns *c, const struct mn_options *op
     mn_announce(
         options,
         "note: the columns of x have deviations from %.3g (column %lld) to %.3g (column %lld)%s: if they "
-        "are in different units, --standardize makes them alike",
+        "are in different units, --standardize columns makes them alike",
         c->deviation[narrow], (long long)narrow, c->deviation[wide], (long long)wide, of_mean);
+}
+
+void mn_announce_columns(const struct mn_columns columns[MN_SIDES], const struct mn_model *model,
+                         const struct mn_options *options) {
+  const struct mn_columns *x = &columns[MN_X];
+  announce_standards(model, options);
+  if (x->cols > 1) note_columns(x, is_constant, "one value in all rows, which tells nothing", options);
+  note_columns(x, is_far, "values beyond 20 deviations: a logarithm or a limit may do better", options);
+  note_columns(x, is_numbered, "rises by whole numbers, as row numbers do: leave it out if it is one",
+               options);
+  if (!model->standard[MN_X].mean) note_scales(x, options);
 }

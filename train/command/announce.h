@@ -21,7 +21,8 @@ void mn_announce_model(const struct mn_model *model, const struct mn_options *op
 void mn_announce_training(const struct mn_trainer *trainer, const struct mn_options *options);
 
 /* Warns of scales or means of x so far apart that training may not learn from some columns. */
-void mn_announce_columns(const struct mn_columns *columns, const struct mn_options *options);
+void mn_announce_columns(const struct mn_columns columns[MN_SIDES], const struct mn_model *model,
+                         const struct mn_options *options);
 
 /* Prints a line, printf-like. Silent under --quiet. */
 void mn_announce(const struct mn_options *options, const char *format, ...)

@@ -93,8 +93,10 @@ static void compare_tensors(struct diff *diff, const struct mn_checkpoint *a, co
     for (int i = 0; i < b->tensor_count; i++)
       if (!find(a, b->tensors[i].name)) compare_array(diff, mn_checkpoint_groups[k], NULL, &b->tensors[i], k);
   }
-  for (int k = 0; k < MN_CHECKPOINT_INPUT; k++)
-    compare_array(diff, MN_CHECKPOINT_INPUTS, &a->input[k], &b->input[k], MN_CHECKPOINT_VALUE);
+  for (int side = 0; side < MN_SIDES; side++)
+    for (int k = 0; k < MN_CHECKPOINT_STANDARD; k++)
+      compare_array(diff, mn_checkpoint_standards[side], &a->standard[side][k], &b->standard[side][k],
+                    MN_CHECKPOINT_VALUE);
   mn_json_close(&diff->json);
 }
 

@@ -61,7 +61,8 @@ static mn_status info_checkpoint(struct mn_json *json, struct mn_hdf5_file *file
   mn_json_integer(json, "checksums", checkpoint->checksums);
   mn_json_open(json, "model");
   json_fields(json, checkpoint, mn_checkpoint_model_fields);
-  mn_json_boolean(json, "standardized", checkpoint->input[0].value != NULL);
+  mn_json_boolean(json, "standardized", checkpoint->standard[MN_X][0].value != NULL);
+  mn_json_boolean(json, "standardized_targets", checkpoint->standard[MN_Y][0].value != NULL);
   mn_json_close(json);
   mn_json_integer(json, "parameters", mn_model_size(&checkpoint->model));
   for (int k = MN_CHECKPOINT_VALUE + 1; k < MN_CHECKPOINT_ARRAYS; k++)

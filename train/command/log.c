@@ -128,6 +128,7 @@ static void write_start(struct mn_log *log, const struct mn_session *session) {
     mn_json_string(&json, option->name, then ? then : option->value);
   }
   mn_json_close(&json);
+  if (mn_model_loss_unit(session->model) == 0) mn_json_string(&json, "loss_of", "standardised targets");
   mn_json_open(&json, "time");
   mn_json_string(&json, "device", session->device->name);
   end_line(log, &json);
@@ -202,13 +203,14 @@ void mn_log_step(struct mn_log *log, const struct mn_trainer *t) {
   end_line(log, &json);
 }
 
-void mn_log_eval(struct mn_log *log, int64_t step, int64_t epoch, double loss, double accuracy) {
+void mn_log_eval(struct mn_log *log, int64_t step, int64_t epoch, double loss, double accuracy, double r2) {
   struct mn_json json;
   if (!begin_line(log, &json, "eval")) return;
   mn_json_integer(&json, "step", step);
   mn_json_integer(&json, "epoch", epoch);
   mn_json_number(&json, "test_loss", loss);
   if (!isnan(accuracy)) mn_json_number(&json, "test_accuracy", accuracy);
+  if (!isnan(r2)) mn_json_number(&json, "test_r2", r2);
   open_time(&json, mn_seconds() - log->start);
   end_line(log, &json);
 }

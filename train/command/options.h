@@ -26,6 +26,9 @@ enum mn_command {
 /* The values of --part. */
 enum { MN_ROWS_AUTO, MN_ROWS_TRAIN, MN_ROWS_TEST, MN_ROWS_ALL };
 
+/* The values of --standardize; auto is −1. */
+enum { MN_STANDARDIZE_NO, MN_STANDARDIZE_COLUMNS, MN_STANDARDIZE_ONE };
+
 /* The fields of an option, by its kind (enum mn_option_kind). */
 #define MN_FIELD_FLAG(field) int field;
 #define MN_FIELD_INTEGER(field) int64_t field;
@@ -126,6 +129,7 @@ struct mn_option_row {
   const char *help;
   unsigned required;        /* the commands that need it */
   const char *const *words; /* NULL behind the last one */
+  const char *alone;        /* the word that is meant without a value, and by "yes"; NULL: it needs one */
   const char *needs;        /* the option that this one needs, if there is one */
   const char *excludes;     /* the option that this one excludes, whose row names this one */
 };

@@ -4,7 +4,7 @@
  * OPTION(kind, field, name, argument, commands, flags, low, high, initial, help, more…): of kind MN_KIND_…;
  * the rest as in struct mn_option_row. HEADING(help, argument): of a section of --help. options.h and
  * options_table.c include this list, each with macros of its own. */
-HEADING("Rows", "--data rows.h5 --validation 0.1 --standardize")
+HEADING("Rows", "--data rows.h5 --validation 0.1")
 OPTION(TEXT, data, "data", "F", RUNS, COURSE, 0, 0, NULL,
        "HDF5 file with x [n, I] and y, or train/ and test/ of them", .required = READS,
        .excludes = "synthetic")
@@ -15,9 +15,11 @@ OPTION(
     REAL, validation, "validation", "F", TRAIN, CONFIG | BELOW, 0, 1, "0",
     "of --data without a test part, the share of rows, of each class alike, that is held out for evaluation",
     .needs = "data")
-OPTION(FLAG, standardize, "standardize", NULL, TRAIN, CONFIG, 0, 0, NULL,
-       "from each column of x subtract its mean over the rows to train on, and divide by its deviation; eval "
-       "and predict do the same, by the checkpoint's numbers")
+OPTION(INTEGER, standardize, "standardize", NULL, TRAIN, CONFIG, 0, 0, "auto",
+       "from x subtract its mean over the rows to train on, and divide by its deviation: of each column, or "
+       "one of all; real targets too, and outputs are in their own units again; auto: with --data, by column "
+       "or, where all columns have one unit, by one; alone: columns",
+       .automatic = TRAIN, .auto_value = -1, .words = standards, .alone = "columns")
 OPTION(INTEGER, part, "part", NULL, READS, 0, 0, 0, "auto",
        "which rows: the test part's, the train part's, or all of --x, a name from the file's root on; a run "
        "with --validation has parts of its own; auto: the test part's if there is one, else all",

@@ -85,7 +85,7 @@ static mn_status take_files(struct mn_options *options, char **files, int count)
 static mn_status take_option(struct mn_options *options, int index, const char *text) {
   const struct mn_option_row *row = &mn_option_rows[index];
   char value[MN_TEXT_VALUE], remedy[256];
-  if (!text && row->kind == MN_KIND_FLAG) text = "yes";
+  if (!text && (row->kind == MN_KIND_FLAG || row->alone)) text = "yes";
   if (!text || mn_option_read(options, index, options->command, text) != 0) {
     mn_option_describe(remedy, sizeof remedy, index, options->command, text);
     if (!text) return mn_fail(MN_USAGE, "--%s has no value: %s", row->name, remedy);
@@ -122,13 +122,24 @@ static mn_status refuse(enum mn_command command, int key, const char *word) {
                  length, word, name);
 }
 
+/* What getopt_long has found as an option's value; or the next word, if the option may stand alone, which
+ * getopt does not look at. */
+static const char *value_of(int index, int argc, char **argv) {
+  const struct mn_option_row *row = &mn_option_rows[index];
+  if (optarg || !row->alone || optind >= argc || strncmp(argv[optind], "--", 2) == 0) return optarg;
+  return argv[optind++];
+}
+
 static mn_status read_words(struct mn_options *options, int argc, char **argv, int *help) {
   struct option known[MN_OPTION_MOST + 2] = {{"help", no_argument, NULL, HELP_KEY}};
   int count = 1;
   for (int i = 0; i < mn_option_count; i++)
     if (mn_option_taken(i, options->command))
-      known[count++] = (struct option){mn_option_rows[i].name, mn_option_rows[i].kind != MN_KIND_FLAG, NULL,
-                                       FIRST_KEY + i};
+      known[count++] = (struct option){mn_option_rows[i].name,
+                                       mn_option_rows[i].kind == MN_KIND_FLAG ? no_argument
+                                       : mn_option_rows[i].alone              ? optional_argument
+                                                                              : required_argument,
+                                       NULL, FIRST_KEY + i};
   optind = 0; /* makes glibc start anew */
   opterr = 0;
   for (int key; (key = getopt_long(argc, argv, ":h", known, NULL)) != -1;) {
@@ -138,7 +149,7 @@ static mn_status read_words(struct mn_options *options, int argc, char **argv, i
     else if (key == ':')
       MN_TRY(take_option(options, optopt - FIRST_KEY, NULL));
     else
-      MN_TRY(take_option(options, key - FIRST_KEY, optarg));
+      MN_TRY(take_option(options, key - FIRST_KEY, value_of(key - FIRST_KEY, argc, argv)));
   }
   return *help ? MN_OK : take_files(options, argv + optind, argc - optind);
 }

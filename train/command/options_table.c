@@ -35,6 +35,9 @@ enum {
 static const char *const parts[] = {
     [MN_ROWS_AUTO] = "auto", [MN_ROWS_TRAIN] = "train", [MN_ROWS_TEST] = "test", [MN_ROWS_ALL] = "all", NULL};
 
+static const char *const standards[] = {
+    [MN_STANDARDIZE_NO] = "no", [MN_STANDARDIZE_COLUMNS] = "columns", [MN_STANDARDIZE_ONE] = "one", NULL};
+
 /* 2²² and 2⁴⁰: the most channels or inputs, and what bounds every count. */
 #define WIDEST MN_OPTION_WIDEST
 #define LARGEST 1099511627776.0

@@ -78,8 +78,9 @@ static int read_auto(struct mn_options *options, const struct mn_option_row *row
 int mn_option_read(struct mn_options *options, int index, enum mn_command command, const char *text) {
   const struct mn_option_row *row = &mn_option_rows[index];
   void *field = (char *)options + row->offset;
-  const size_t length = strlen(text);
+  if (row->alone && strcmp(text, "yes") == 0) text = row->alone;
   if (strcmp(text, "auto") == 0 && row->automatic >> command & 1) return read_auto(options, row);
+  const size_t length = strlen(text);
   switch (row->kind) {
   case MN_KIND_FLAG: /* as /config has it */
     *(int *)field = strcmp(text, "yes") == 0;

@@ -94,6 +94,13 @@ static double rmse(const struct scores *s, int64_t k) {
   return sqrt(s->error[k] / (double)s->rows);
 }
 
+/* The mean over all targets, each in its own unit. */
+static double mean_error(const struct scores *s) {
+  double sum = 0;
+  for (int64_t k = 0; k < s->cols; k++) sum += s->error[k] / (double)s->rows;
+  return sum / (double)s->cols;
+}
+
 static double recall(const struct scores *s, int64_t k) {
   return s->of_class[k] ? (double)s->right[k] / (double)s->of_class[k] : NAN;
 }
@@ -152,7 +159,7 @@ static mn_status evaluate(FILE *out, struct mn_session *s, struct mn_evaluator *
   int64_t batches, all;
   char where[MN_FAULT_WORDS];
   struct mn_json json;
-  MN_TRY(open_scores(scores, s->test->classes, mn_model_outputs(&s->model->config), s->device->real));
+  MN_TRY(open_scores(scores, s->test->classes, mn_model_outputs(&s->model->config), mn_model_real(s->model)));
   MN_TRY(mn_evaluator_watch(evaluator, add_scores, scores));
   MN_TRY(mn_evaluate(evaluator, &loss, &accuracy));
   const struct mn_fault *fault = mn_evaluator_fault(evaluator, &batches, &all);
@@ -160,12 +167,13 @@ static mn_status evaluate(FILE *out, struct mn_session *s, struct mn_evaluator *
     return mn_fail(MN_FAILED, "there is no loss: %s is not finite (so in %ld of %ld batches of %s); %s",
                    mn_fault_words(where, fault), (long)batches, (long)all, s->options.data,
                    mn_fault_remedy(fault));
+  if (mn_model_loss_unit(s->model) == 0) loss = mean_error(scores);
   describe(s);
   mn_json_begin(&json, out, !s->options.json);
   mn_json_open(&json, NULL);
   mn_json_integer(&json, "rows", scores->rows);
   mn_json_number(&json, "loss", loss);
-  mn_json_number(&json, "accuracy", accuracy);
+  if (!json.plain || s->test->classes) mn_json_number(&json, "accuracy", accuracy);
   show_scores(scores, &json);
   mn_json_close(&json);
   return MN_OK;
@@ -329,7 +337,7 @@ static mn_status predict(FILE *out, struct mn_session *s) {
                      .sets = {-1, -1, -1, -1},
                      .rows = s->test,
                      .cols = mn_model_outputs(&s->model->config),
-                     .real = s->device->real,
+                     .real = mn_model_real(s->model),
                      .classes = s->model->config.loss == MN_LOSS_CROSS_ENTROPY,
                      .probabilities = s->options.probabilities};
   if (o.probabilities && !o.classes)

@@ -54,6 +54,7 @@ static mn_status take_option(struct mn_session *s, int index) {
   char now[MN_TEXT_VALUE], was[MN_TEXT_VALUE];
   int other = mn_option_excludes(index), named = o->given[index];
   if (!then || (other >= 0 && o->given[other])) return MN_OK;
+  if (row->alone && strcmp(then, "yes") == 0) then = row->alone; /* it was a flag */
   if (!named && (strcmp(row->name, "log") == 0 || strcmp(row->name, "data") == 0))
     return take_file(s, row->name, then);
   if (!named) return mn_options_set(o, row->name, then);

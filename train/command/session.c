@@ -211,16 +211,40 @@ mn_status mn_session_train(struct mn_session *s, const struct mn_options *option
   return o->dry_run ? MN_OK : mn_model_initialise(s->model, o->seed);
 }
 
+/* The rows to measure `width` columns by: all of them, or a sample of a few MiB. */
+static int64_t rows_to_measure(const struct mn_session *s, int64_t width, int standardizes) {
+  const int64_t values = (int64_t)1 << 21, whole = (int64_t)1 << 28, rows = s->train->rows;
+  const int all = s->options.standardize > MN_STANDARDIZE_NO || rows <= whole / width;
+  return standardizes && all ? rows : values / width;
+}
+
+/* Standardises real targets, each by itself or, of one unit, all alike. */
+static mn_status standardize_targets(struct mn_session *s, const int *stop) {
+  struct mn_columns *c = &s->columns[MN_Y];
+  if (s->train->classes) return MN_OK;
+  MN_TRY(mn_columns_measure_targets(c, s->train, rows_to_measure(s, s->train->outputs, 1), stop));
+  if (mn_columns_alike(c, s->train->y_type)) mn_columns_pool(c);
+  return mn_model_standardize_targets(s->model, c->mean, c->scale);
+}
+
 mn_status mn_session_columns(struct mn_session *s, const int *stop) {
-  enum { SAMPLE = 16 << 20 }; /* bytes, as doubles */
   const struct mn_options *o = &s->options;
-  const int64_t sample = SAMPLE / (int64_t)sizeof(double) / s->train->inputs;
-  if (s->from && o->standardize && !s->model->mean)
+  const int asked = (int)o->standardize, standardizes = asked > 0 || (asked < 0 && o->data && !o->init);
+  struct mn_columns *c = &s->columns[MN_X];
+  if (s->from && asked > 0 && !s->model->standard[MN_X].mean)
     return mn_fail(MN_USAGE, "--standardize, but %s was trained without; leave it out, or start a new run",
                    s->from_path);
-  if (s->from || (o->quiet && !o->standardize)) return MN_OK;
-  MN_TRY(mn_columns_measure(&s->columns, s->train, o->standardize ? s->train->rows : sample, stop));
-  return o->standardize ? mn_model_standardize(s->model, s->columns.mean, s->columns.scale) : MN_OK;
+  if (s->from || (o->quiet && !standardizes && asked < 0)) return MN_OK;
+  if (!o->quiet || standardizes)
+    MN_TRY(mn_columns_measure(c, s->train, rows_to_measure(s, s->train->inputs, standardizes), stop));
+  if (asked == MN_STANDARDIZE_NO) { /* not by the numbers of --init either */
+    MN_TRY(mn_model_standardize(s->model, NULL, NULL));
+    return s->train->classes ? MN_OK : mn_model_standardize_targets(s->model, NULL, NULL);
+  }
+  if (!standardizes) return MN_OK;
+  if (asked == MN_STANDARDIZE_ONE || (asked < 0 && mn_columns_alike(c, s->train->x_type))) mn_columns_pool(c);
+  MN_TRY(mn_model_standardize(s->model, c->mean, c->scale));
+  return standardize_targets(s, stop);
 }
 
 /* A checkpoint describes its own model, so options that describe it are refused. */
@@ -308,7 +332,7 @@ mn_status mn_session_read(struct mn_session *s, const struct mn_options *options
 void mn_session_close(struct mn_session *s) {
   mn_optimizer_close(s->optimizer);
   mn_model_close(s->model);
-  mn_columns_free(&s->columns);
+  for (int side = 0; side < MN_SIDES; side++) mn_columns_free(&s->columns[side]);
   mn_dataset_close(s->train);
   mn_dataset_close(s->test);
   mn_checkpoint_free(s->from);
@@ -380,7 +404,7 @@ void mn_session_describe(const struct mn_session *s) {
     warn_of_differences(s);
   }
   if (o->init) describe_init(s);
-  if (!s->model->mean) mn_announce_columns(&s->columns, o);
+  mn_announce_columns(s->columns, s->model, o);
   if (!o->verbose) return;
   if (s->optimizer->stored)
     mn_announce(o, "plan: gradients are stored, then applied (%s)",

@@ -25,11 +25,11 @@ struct mn_session {
   struct mn_checkpoint_lock *lock; /* on --checkpoint, while training; NULL without one */
   struct mn_checkpoint *from;      /* what was resumed or read; NULL for a new run and for weights alone */
   char from_path[MN_CHECKPOINT_PATH];
-  struct mn_progress progress; /* of a resumed run */
-  uint64_t weights;            /* a hash of --init's */
-  struct mn_columns columns;   /* of x in a new run: of all rows by --standardize, else of some; or cols 0 */
-  int64_t whole;               /* rows of --data if --validation divided them into train and test; else 0 */
-  int stratified;              /* mn_dataset_hold_out stratified them; runs of minnow 0.3 did not */
+  struct mn_progress progress;         /* of a resumed run */
+  uint64_t weights;                    /* a hash of --init's */
+  struct mn_columns columns[MN_SIDES]; /* of x and real y in a new run, of all rows or some; or cols 0 */
+  int64_t whole;  /* rows of --data if --validation divided them into train and test; else 0 */
+  int stratified; /* mn_dataset_hold_out stratified them; runs of minnow 0.3 did not */
   /* A resumed run: the name and the old value of each option that it changes. */
   struct mn_text changed[MN_CHECKPOINT_OPTIONS];
   int changes;
@@ -51,9 +51,10 @@ struct mn_session {
  * also after an error. */
 mn_status mn_session_train(struct mn_session *session, const struct mn_options *options);
 
-/* Measures the columns of a new run's rows, and by --standardize has the model standardise them; before
- * trainer and evaluator are opened. MN_INTERRUPTED: *stop was set meanwhile. MN_USAGE: a resumed run was
- * trained without --standardize. */
+/* Measures the columns of a new run's rows, and has the model standardise them as --standardize says; before
+ * trainer and evaluator are opened. By default the rows of a file are standardised unless --init names
+ * weights, which keep their own numbers; of more than 2²⁸ values a sample is measured. MN_INTERRUPTED: *stop
+ * was set meanwhile. MN_USAGE: a resumed run was trained without. */
 mn_status mn_session_columns(struct mn_session *session, const int *stop);
 
 /* mn_session_train for `eval` and `predict`: model, parameters and precision come from --checkpoint, rows

@@ -38,6 +38,7 @@ struct run {
   char mark[MN_PLOT_MARK];    /* of its picture */
   int signal;                 /* the one that ends the run, whichever rank got it; else 0 */
   double test_loss, accuracy; /* of the last evaluation; NaN before */
+  double spread;              /* the test loss of the best constant, for R²; NaN if it is not known */
   struct since since;
 };
 
@@ -165,6 +166,30 @@ static int64_t stop_of(const struct run *r) {
   return stop > 0 && stop < horizon ? stop : horizon;
 }
 
+/* The R² of the last evaluation: of several targets the mean, each weighed by its variance in the units of
+ * the loss. NaN for classes. */
+static double r2_of(const struct run *r) {
+  return r->spread > 0 ? 1 - r->test_loss / r->spread : NAN;
+}
+
+/* Measures the test targets, if they are real numbers in a file, and few enough to be read once more. */
+static mn_status measure_test(struct run *r, const int *stop) {
+  const struct mn_session *s = &r->session;
+  const int64_t most = (int64_t)1 << 26, cols = s->test ? s->test->outputs : 0;
+  const double unit = mn_model_loss_unit(s->model);
+  const double *scale = s->model->standard[MN_Y].scale;
+  struct mn_columns c;
+  if (!s->test || !s->options.data || s->test->classes || s->test->rows > most / cols) return MN_OK;
+  const mn_status status = mn_columns_measure_targets(&c, s->test, s->test->rows, stop);
+  r->spread = status == MN_OK ? 0 : NAN;
+  for (int64_t k = 0; k < cols && status == MN_OK; k++) {
+    const double deviation = unit > 0 ? c.deviation[k] : c.deviation[k] / scale[k];
+    r->spread += deviation * deviation / (double)cols;
+  }
+  mn_columns_free(&c);
+  return status;
+}
+
 /* What needs no other rank once the session is open: the rows. */
 static mn_status open_rows(struct run *r, const struct mn_options *options) {
   struct mn_session *s = &r->session;
@@ -182,6 +207,7 @@ static mn_status open_rows(struct run *r, const struct mn_options *options) {
       mn_trainer_open(&r->trainer, s->model, s->optimizer, s->train, &config, s->from ? &s->progress : NULL));
   if (s->test)
     MN_TRY(mn_evaluator_open(&r->evaluator, s->model, s->test, MN_PASS_EVALUATE, o->batch, config.place));
+  MN_TRY(measure_test(r, config.stop));
   return mn_resume_data(s, &r->trainer->progress, &mn_loader_placement(r->trainer->loader)->fingerprint,
                         r->evaluator ? &mn_evaluator_placement(r->evaluator)->fingerprint : NULL);
 }
@@ -234,6 +260,8 @@ static void tell_epoch(struct run *r, int tested) {
   if (tested) snprintf(test, sizeof test, ", test loss %s", mn_show_number(shown, r->test_loss, 5));
   if (tested && !isnan(r->accuracy))
     snprintf(accuracy, sizeof accuracy, ", test accuracy %.2f %%", 100 * r->accuracy);
+  else if (tested && !isnan(r2_of(r)))
+    snprintf(accuracy, sizeof accuracy, ", test R2 %.4f", r2_of(r));
   if (!isnan(t->norm)) snprintf(norm, sizeof norm, ", gradient norm %s", mn_show_number(shown, t->norm, 3));
   mn_announce(&r->session.options, "step %ld, epoch %ld: loss %s%s%s%s%s, %s samples/s", (long)p->step,
               (long)p->epoch, mn_show_number(loss, mean, 5), skipped, test, accuracy, norm,
@@ -265,7 +293,7 @@ static mn_status evaluate(struct run *r, int epoch_end, int *better) {
   if (*better) p->best = metric, p->best_epoch = p->epoch;
   tell_epoch(r, 1);
   tell_of_no_test(r);
-  mn_log_eval(&r->log, p->step, p->epoch, r->test_loss, r->accuracy);
+  mn_log_eval(&r->log, p->step, p->epoch, r->test_loss, r->accuracy, r2_of(r));
   return MN_OK;
 }
 
@@ -401,10 +429,11 @@ static void report(const struct run *r, FILE *out) {
   mn_json_open(&json, NULL);
   mn_json_integer(&json, "step", t->progress.step);
   mn_json_integer(&json, "horizon", t->schedule.horizon);
-  mn_json_number(&json, "loss", t->loss);
-  mn_json_integer(&json, "skipped", t->progress.skipped);
-  mn_json_number(&json, "test_loss", r->test_loss);
-  mn_json_number(&json, "test_accuracy", r->accuracy);
+  mn_json_number(&json, json.plain ? "loss_of_last_step" : "loss", t->loss);
+  if (!json.plain || t->progress.skipped) mn_json_integer(&json, "skipped", t->progress.skipped);
+  if (!json.plain || !isnan(r->test_loss)) mn_json_number(&json, "test_loss", r->test_loss);
+  if (!json.plain || !isnan(r->accuracy)) mn_json_number(&json, "test_accuracy", r->accuracy);
+  if (!json.plain || !isnan(r2_of(r))) mn_json_number(&json, "test_r2", r2_of(r));
   if (!json.plain) { /* plain, the notes on stderr contain it */
     mn_json_open(&json, "time");
     if (t->times.steps > 0) {
@@ -464,7 +493,7 @@ static void tell_before_leaving(mn_status status) {
 }
 
 mn_status mn_train(FILE *out, const struct mn_options *options) {
-  struct run r = {.test_loss = NAN, .accuracy = NAN};
+  struct run r = {.test_loss = NAN, .accuracy = NAN, .spread = NAN};
   mn_status status = open(&r, options);
   if (status == MN_INTERRUPTED && mn_watchdog_signal())
     status = mn_fail(status, "stopped by %s before the first step", strsignal(mn_watchdog_signal()));
