@@ -71,7 +71,7 @@ static void help_and_version(void **state) {
   if (strncmp(r->err, all, strlen(all)) != 0 || !strstr(r->err, "\nminnow: a command is needed"))
     fail_msg("without a command it says '%s'", r->err);
   r = run("train --help");
-  assert_true(strstr(r->out, "--groups=G") && strstr(r->out, "(default 8)") &&
+  assert_true(strstr(r->out, "--groups=G") && strstr(r->out, "(default 64)") &&
               strstr(r->out, "(default 0.007)"));
   assert_null(strstr(r->out, "--plans"));
 }
@@ -211,7 +211,8 @@ static void auto_says_which_device(void **state) {
   assert_non_null(strstr(r->err, "fp32 on the CPU"));
 }
 
-/* --threads says how many threads compute, also where a small model would take one; at most what OpenMP has. */
+/* --threads says how many threads compute, also where a small model would take one; at most what OpenMP has.
+ */
 static void threads_are_those_that_are_asked_for(void **state) {
   const char *had = getenv("OMP_NUM_THREADS");
   char before[16] = "";
@@ -407,7 +408,8 @@ static void outputs_are_replaced_by_force_alone(void **state) {
   assert_true(snapshot() == before);
 }
 
-/* Operations that are fused change no bytes until dz is written in the product: all plans but block say the same. */
+/* Operations that are fused change no bytes until dz is written in the product: all plans but block say the
+ * same. */
 static void every_plan_trains_scaled(void **state) {
   static const char *const plans[] = {"none", "activation", "norm-activation", "tail", "linear-norm"};
   char line[256], first[TEXT] = "";

@@ -1,10 +1,10 @@
-/* The defaults of train on data that nobody prepared for them: no run ends non-finite, and after three epochs a
- * run is about as good as the best of eight settings that a user might have found: its test loss at most twice
- * the best, its accuracy within half a point.
+/* The defaults of train on data that nobody prepared for them: no run ends non-finite, and after three epochs
+ * a run is about as good as the best of eight settings that a user might have found: its test loss at most
+ * twice the best, its accuracy within half a point.
  *
  * Without arguments one row of the table for each kind of data, which fails if the defaults miss. With the
- * argument "all", as `make defaults` calls it, the whole table, as tests/RESULTS.md has it; with a kind's name
- * that kind's rows. */
+ * argument "all", as `make defaults` calls it, the whole table, as tests/RESULTS.md has it; with a kind's
+ * name that kind's rows. */
 #include "tests/command_run.h"
 
 enum { ROWS = 12288, TEST = 4096, MOST = 784, TARGETS = 3, SIDE = 8, IMAGE = 28, SEEDS = 3 };
@@ -191,9 +191,9 @@ static void a_run_says_what_it_is(void **state) {
   assert_says(
       r,
       "model: 32 inputs, blocks of 64 channels in 8 groups, a head of 3, mse of 3 targets; 2435 parameters");
-  assert_says(
-      r, "training: adamw, rate 0.007, cosine after 19 steps of warm-up; 192 steps of 64 rows, 1.00 epochs");
-  assert_says(r, "the model was not saved; --checkpoint F");
+  assert_says(r, "training: adamw, rate 0.007, weight decay 1.04, cosine after 19 steps of warm-up; 192 "
+                 "steps of 64 rows, 1.00 epochs");
+  assert_says(r, "the model is not saved without --checkpoint F");
   r = run(FIRST "--optimizer sgd --checkpoint saved.h5");
   assert_says(r, "training: sgd, rate 0.05, constant after 19 steps");
   assert_null(strstr(r->err, "not saved"));

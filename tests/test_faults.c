@@ -75,7 +75,7 @@ static void usage_is_explained(void **state) {
       {"gradcheck --device gpu", 64, "'gpu'|cuda:N", {0}},
       {"train --lr", 64, "--lr|above 0", {0}},
       {"train --lr nan", 64, "--lr 'nan'|above 0", {0}},
-      {"train --groups x", 64, "--groups 'x': a whole number from 1 is needed", {0}},
+      {"train --groups x", 64, "--groups 'x': a whole number from 1 or auto is needed", {0}},
       {LABELS "--groups 3", 64, "--groups 3|--hidden 8|2 and 4 do", {0}},
       {LABELS "--synthetic 8", 64, "--data|--synthetic", {0}},
       {LABELS "--resume", 64, "--resume|--checkpoint", {0}},

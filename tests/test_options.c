@@ -48,16 +48,16 @@ static void train_has_its_defaults(void **state) {
   assert_int_equal(o.hidden.count, 2);
   assert_int_equal(o.hidden.items[0], 128);
   assert_int_equal(o.hidden.items[1], 64);
-  assert_int_equal(o.groups, 8);
+  assert_int_equal(o.groups, 0);
   assert_int_equal(o.head, -1);
   assert_int_equal(o.test_rows, -1);
   assert_true(o.eps == 1e-5 && o.slope == 0.01 && o.noise == 0.1);
-  assert_true(o.lr == 0.007 && o.warmup == -1 && o.momentum == 0.9 && o.weight_decay == 0 && o.clip == 0 &&
+  assert_true(o.lr == 0.007 && o.warmup == -1 && o.momentum == 0.9 && o.weight_decay == -1 && o.clip == 0 &&
               o.step_factor == 0.1);
   assert_int_equal(o.loss, -1);
   assert_int_equal(o.plan, MN_PLAN_BLOCK);
   assert_int_equal(o.optimizer, MN_ADAMW);
-  assert_int_equal(o.epochs, 10);
+  assert_int_equal(o.epochs, -1);
   assert_int_equal(o.steps, 0);
   assert_int_equal(o.batch, 64);
   assert_int_equal(o.accumulate, 1);
@@ -79,24 +79,42 @@ static void assert_same_model(const struct mn_model_config *a, const struct mn_m
   assert_memory_equal(a->hidden, b->hidden, sizeof a->hidden);
 }
 
-/* The same for a program in C: mn_…_defaults. */
+/* At most 8 groups that divide every width, of at least 4 channels. */
+static void groups_suit_the_widths(void **state) {
+  static const struct {
+    const char *line;
+    int64_t groups;
+  } of[] = {{"train --data d --hidden 128", 8},     {"train --data d --hidden 100", 5},
+            {"train --data d --hidden 10", 2},      {"train --data d --hidden 8", 2},
+            {"train --data d --hidden 7", 1},       {"train --data d --hidden 3,128", 1},
+            {"train --data d --hidden 128,100", 4}, {"train --data d --hidden 128 --groups 16", 16}};
+  for (size_t i = 0; i < sizeof of / sizeof *of; i++) {
+    const struct mn_options o = good(of[i].line);
+    struct mn_model_config model;
+    mn_options_model(&o, &model);
+    if (model.groups != of[i].groups) fail_msg("%s: %ld groups", of[i].line, (long)model.groups);
+  }
+}
+
+/* The same for a program in C: mn_…_defaults; weight decay follows from the steps of a run, which these do
+ * not know. */
 static void the_library_has_the_same_defaults(void **state) {
   static const char *const lines[] = {
-      [MN_SGD] = "train --data d --hidden 8 --optimizer sgd", [MN_ADAMW] = "train --data d --hidden 8"};
+      [MN_SGD] = "train --data d --hidden 64 --optimizer sgd", [MN_ADAMW] = "train --data d --hidden 64"};
   for (int rule = 0; rule < MN_RULES; rule++) {
     const struct mn_options o = good(lines[rule]);
     struct mn_model_config model, models = mn_model_defaults();
     struct mn_optimizer_config a, b = mn_optimizer_defaults((enum mn_rule_kind)rule);
     const struct mn_trainer_config t = mn_trainer_defaults((enum mn_rule_kind)rule, 5000);
     mn_options_model(&o, &model);
-    models.depth = 1, models.hidden[0] = 8;
+    models.depth = 1, models.hidden[0] = 64;
     assert_same_model(&model, &models);
-    mn_options_optimizer(&o, &a);
+    mn_options_optimizer(&o, 100, &a);
     assert_true(a.rule.kind == b.rule.kind && (int)a.rule.kind == rule &&
                 a.rule.momentum == b.rule.momentum && a.rule.nesterov == b.rule.nesterov &&
                 a.rule.beta1 == b.rule.beta1 && a.rule.beta2 == b.rule.beta2 && a.rule.eps == b.rule.eps &&
-                a.rule.weight_decay == b.rule.weight_decay && a.clip == b.clip &&
-                a.accumulate == b.accumulate);
+                a.rule.weight_decay == (rule == MN_ADAMW ? 2 : 0) && b.rule.weight_decay == 0 &&
+                a.clip == b.clip && a.accumulate == b.accumulate);
     assert_true(t.schedule.rate == o.lr && t.schedule.factor == o.step_factor && t.schedule.horizon == 5000);
     assert_int_equal(t.schedule.kind, o.schedule);
     assert_true(t.schedule.warmup == 100 && mn_trainer_defaults(MN_SGD, 450).schedule.warmup == 45);
@@ -171,7 +189,7 @@ static void every_option_lands_in_its_field(void **state) {
   o = good("train --data d --hidden 8 --optimizer adamw");
   assert_true(o.beta1 == 0.9 && o.beta2 == 0.98 && o.adam_eps == 1e-8 && o.lr == 0.007);
   struct mn_optimizer_config config;
-  mn_options_optimizer(&o, &config);
+  mn_options_optimizer(&o, 100, &config);
   assert_true(config.rule.kind == MN_ADAMW && config.rule.beta2 == 0.98 && config.rule.eps == 1e-8 &&
               config.rule.momentum == 0);
   o = good("bench --plans --hidden 8,8");
@@ -282,7 +300,7 @@ static const struct {
     {"train --synthetic 9 --in 4 --hidden 8 --loss cross-entropy", "--loss cross-entropy", "--loss mse"},
     {"train --data d --hidden 128 --groups 7", "--groups 7 does not divide --hidden 128", "4 and 8 do"},
     {"train --data d --hidden 8 --groups 9", "--groups 9 does not divide --hidden 8", "; 8 does"},
-    {"train --data d --hidden 128,60", "--hidden 60", "6 and 10 do"},
+    {"train --data d --hidden 128,60 --groups 8", "--hidden 60", "6 and 10 do"},
     {"gradcheck --groups 3", "--groups 3 does not divide --hidden 8", "2 and 4 do"},
     {"eval --data d", "eval", "--checkpoint F"},
     {"eval --checkpoint c", "eval", "--data F"},
@@ -400,7 +418,7 @@ static void config_is_canonical(void **state) {
   for (int i = 0; i < count; i++) assert_string_equal(one[i].value, two[i].value);
   static const char *const expected[][2] = {
       {"hidden", "128,8"}, {"lr", "0.05"}, {"clip", "1.5"},  {"nesterov", "yes"}, {"seed", "7"},
-      {"epochs", "10"},    {"steps", "0"}, {"head", "auto"}, {"loss", "auto"},    {"synthetic", "0"},
+      {"epochs", "auto"},  {"steps", "0"}, {"head", "auto"}, {"loss", "auto"},    {"synthetic", "0"},
   };
   for (size_t i = 0; i < sizeof expected / sizeof *expected; i++)
     assert_string_equal(find(one, count, expected[i][0])->value, expected[i][1]);
@@ -471,6 +489,7 @@ static void words_are_the_values_of_their_enums(void **state) {
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(train_has_its_defaults),
+      cmocka_unit_test(groups_suit_the_widths),
       cmocka_unit_test(the_library_has_the_same_defaults),
       cmocka_unit_test(other_commands_have_their_own),
       cmocka_unit_test(every_option_lands_in_its_field),

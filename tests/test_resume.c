@@ -139,7 +139,7 @@ static void the_course_may_change(void **state) {
       {"--warmup 8", "--warmup 8 (was 0)", "--warmup: 8 (was 0)"},
       {"--momentum 0.5", "--momentum 0.5 (was 0.9)", "--momentum: 0.5 (was 0.9)"},
       {"--momentum 0", "--momentum 0 (was 0.9)", "--momentum: 0 (was 0.9)"},
-      {"--weight-decay 0.1", "--weight-decay 0.1 (was 0)", "--weight-decay: 0.1 (was 0)"},
+      {"--weight-decay 0.1", "--weight-decay 0.1 (was auto)", "--weight-decay: 0.1 (was auto)"},
       {"--nesterov", "--nesterov yes (was no)", "--nesterov: yes (was no)"},
       {"--clip 0.1", "--clip 0.1 (was 0)", "--clip: 0.1 (was 0)"},
   };

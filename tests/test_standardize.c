@@ -92,7 +92,9 @@ static void columns_are_measured(void **state) {
   mn_dataset_close(d);
 }
 
-#define TRAIN "train --quiet --device cpu --hidden 8 --groups 2 --head 1 --batch 20 --lr 0.01 --steps 60 "
+#define TRAIN                                                                                                \
+  "train --quiet --device cpu --hidden 8 --groups 2 --head 1 --batch 20 --lr 0.01 --weight-decay 0 --steps " \
+  "60 "
 
 /* Rows that were standardised before, in double and rounded once, by what the checkpoint keeps. */
 static void write_standardized(const char *name, const struct mn_checkpoint *c, int from_float) {

@@ -44,6 +44,13 @@ struct mn_trainer_config {
                       MN_INTERRUPTED while it reads rows; may be NULL */
 };
 
+/* Defaults of `minnow train`, from real tables (tests/peers/tables.py): epochs; the least steps, which small
+ * tables take; and the weight decay of AdamW times the steps: at the default rate and schedule a weight
+ * without a gradient shrinks to about a half over the run. */
+#define MN_EPOCHS 10
+#define MN_LEAST_STEPS 100
+#define MN_DECAY_STEPS 200
+
 /* A config with the defaults of `minnow train` for a run of `steps` steps: batches of 64 rows, seed 0; for
  * AdamW MN_RATE_ADAMW and the cosine schedule, for SGD a constant MN_RATE_SGD, after a warm-up of 100
  * steps or a tenth of all, whichever is less. MN_SCHEDULE_STEP would drop the rate to a tenth every third of

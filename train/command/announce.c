@@ -196,13 +196,15 @@ void mn_announce_training(const struct mn_trainer *t, const struct mn_options *o
   const struct mn_model_config *model = &t->model->config;
   const struct mn_schedule *s = &t->schedule;
   const struct mn_dataset *rows = t->dataset;
-  char layers[MN_MODEL_WORDS], warmup[48] = "", epochs[MN_SHOWN];
+  const struct mn_rule *rule = &t->optimizer->config.rule;
+  char layers[MN_MODEL_WORDS], warmup[48] = "", decay[48] = "", epochs[MN_SHOWN];
   const int64_t each = t->batch * t->optimizer->config.accumulate;
   if (s->warmup > 0) snprintf(warmup, sizeof warmup, " after %ld steps of warm-up", (long)s->warmup);
   mn_announce(options, "model: %s of %ld %s; %ld parameters", mn_model_words(layers, model),
               (long)rows->outputs, rows->classes ? "classes" : "targets", (long)mn_model_size(model));
-  mn_announce(options, "training: %s, rate %g, %s%s; %ld steps of %ld rows, %s epochs of %ld",
-              mn_optimizer_name(t->optimizer->config.rule.kind), s->rate, mn_schedule_name(s->kind), warmup,
+  if (rule->weight_decay > 0) snprintf(decay, sizeof decay, ", weight decay %.3g", rule->weight_decay);
+  mn_announce(options, "training: %s, rate %g%s, %s%s; %ld steps of %ld rows, %s epochs of %ld",
+              mn_optimizer_name(rule->kind), s->rate, decay, mn_schedule_name(s->kind), warmup,
               (long)s->horizon, (long)each,
               mn_show_number(epochs, (double)s->horizon * (double)each / (double)rows->rows, 3),
               (long)rows->rows);

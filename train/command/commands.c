@@ -33,7 +33,7 @@ static mn_status check(FILE *out, struct mn_device *device, const struct mn_opti
                                    .tolerance = o->tolerance,
                                    .plans = o->plans};
   mn_options_model(o, &config.model);
-  mn_options_optimizer(o, &config.optimizer);
+  mn_options_optimizer(o, 1, &config.optimizer);
   if (o->command == MN_COMMAND_GRADCHECK) return mn_gradcheck(out, device, &config, o->json);
   if (o->command == MN_COMMAND_PARITY) return mn_parity(out, device, o->files[0], o->tolerance, o->json);
   fill_shape(&config.model, device);

@@ -76,8 +76,8 @@ int mn_options_given(const struct mn_options *options, const char *name);
 /* The model that the options name; inputs and head may be 0, and the loss is mse by default. */
 void mn_options_model(const struct mn_options *options, struct mn_model_config *out);
 
-/* The optimizer that the options name. */
-void mn_options_optimizer(const struct mn_options *options, struct mn_optimizer_config *out);
+/* The optimizer that the options name, for a run of `horizon` steps. */
+void mn_options_optimizer(const struct mn_options *options, int64_t horizon, struct mn_optimizer_config *out);
 
 /* The options of train that have `flag`, as text by name; returns how many. MN_OPTION_CONFIG
  * (below): those that make a run what it is (data, model, training, seed, precision: what /config

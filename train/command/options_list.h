@@ -41,8 +41,9 @@ OPTION(INTEGER, in, "in", "I", TRAIN | GRADCHECK | BENCH, CONFIG, 1, WIDEST, "au
        "inputs, with --synthetic", .automatic = TRAIN | BENCH, .needs = "synthetic")
 OPTION(LIST, hidden, "hidden", "C,C...", TRAIN | GRADCHECK | BENCH, CONFIG, 1, WIDEST, NULL,
        "channels of each block, such as 128,128", .automatic = BENCH, .required = TRAIN)
-OPTION(INTEGER, groups, "groups", "G", RUNS | GRADCHECK | BENCH, CONFIG, 1, WIDEST, "8",
-       "groups of each block; has to divide every --hidden", .automatic = READS | BENCH)
+OPTION(INTEGER, groups, "groups", "G", RUNS | GRADCHECK | BENCH, CONFIG, 1, WIDEST, "auto",
+       "groups of each block; has to divide every --hidden; auto: at most 8, of at least 4 channels each",
+       .automatic = TRAIN | READS | BENCH)
 OPTION(INTEGER, head, "head", "K", TRAIN | GRADCHECK | BENCH, CONFIG, 0, WIDEST, "auto",
        "outputs of a linear head, 0: none; auto: the largest label + 1, or the targets' width where the last "
        "block has another",
@@ -55,8 +56,11 @@ OPTION(INTEGER, loss, "loss", NULL, RUNS | GRADCHECK | BENCH, COURSE, 0, 0, "aut
 OPTION(INTEGER, plan, "plan", NULL, TRAIN | GRADCHECK, CONFIG, 0, 0, "block", "which operations are fused",
        .words = mn_plan_words)
 HEADING("How long", "--epochs 30 --patience 5")
-OPTION(INTEGER, epochs, "epochs", "N", TRAIN, COURSE, 1, LARGEST, "10",
-       "passes over the rows: the horizon of the schedule", .excludes = "steps")
+OPTION(INTEGER, epochs, "epochs", "N", TRAIN, COURSE, 1, LARGEST, "auto",
+       "passes over the rows: the horizon of the schedule; auto: " TEXT_OF(
+           MN_EPOCHS) ", and as many more as "
+                      "make " TEXT_OF(MN_LEAST_STEPS) " steps",
+       .automatic = TRAIN, .auto_value = -1, .excludes = "steps")
 OPTION(INTEGER, steps, "steps", "N", TRAIN, COURSE, 1, LARGEST, NULL, "optimizer steps, instead of --epochs",
        .excludes = "epochs")
 OPTION(INTEGER, stop_at, "stop-at", "S", TRAIN, 0, 1, LARGEST, NULL,
@@ -66,16 +70,19 @@ OPTION(INTEGER, patience, "patience", "N", TRAIN, COURSE, 0, LARGEST, "0",
 OPTION(FLAG, dry_run, "dry-run", NULL, TRAIN, 0, 0, 0, NULL,
        "open all that the run needs, say what it takes, and train nothing")
 HEADING("Training", "--batch 256 --lr 0.003 --weight-decay 0.01")
-OPTION(INTEGER, batch, "batch", "N", TRAIN | GRADCHECK | BENCH, CONFIG, 1, LARGEST, "64", "rows a batch")
+OPTION(INTEGER, batch, "batch", "N", TRAIN | GRADCHECK | BENCH, CONFIG, 1, LARGEST, "64",
+       "rows a batch; of fewer rows, all")
 OPTION(INTEGER, optimizer, "optimizer", NULL, TRAIN | BENCH, CONFIG, 0, 0, "adamw",
-       "update rule of every parameter, PyTorch's; adamw without --weight-decay is Adam",
+       "update rule of every parameter, PyTorch's; adamw with --weight-decay 0 is Adam",
        .words = mn_optimizer_words)
 OPTION(REAL, lr, "lr", "RATE", TRAIN, COURSE | ABOVE, 0, 0, TEXT_OF(MN_RATE_ADAMW),
        "learning rate; of sgd by default " TEXT_OF(MN_RATE_SGD))
 OPTION(REAL, momentum, "momentum", "M", TRAIN | BENCH, COURSE | BELOW, 0, 1, "0.9",
        "of sgd, which it implies")
-OPTION(REAL, weight_decay, "weight-decay", "D", TRAIN | BENCH, COURSE, 0, 0, "0",
-       "on every parameter; decoupled from the gradient with adamw")
+OPTION(REAL, weight_decay, "weight-decay", "D", TRAIN | BENCH, COURSE, 0, 0, "auto",
+       "on every parameter; decoupled from the gradient with adamw; auto: with adamw " TEXT_OF(
+           MN_DECAY_STEPS) " / steps, at most that of " TEXT_OF(MN_LEAST_STEPS) " steps, else 0",
+       .automatic = TRAIN, .auto_value = -1)
 OPTION(FLAG, nesterov, "nesterov", NULL, TRAIN, COURSE, 0, 0, NULL,
        "Nesterov's momentum, of sgd, which it implies")
 OPTION(REAL, beta1, "beta1", "B", TRAIN, COURSE | BELOW, 0, 1, "0.9",

@@ -63,15 +63,16 @@ static const struct {
   unsigned commands; /* as in struct mn_option_row */
   const char *name, *initial, *help;
 } variants[] = {
-    {GRADCHECK, "batch", "4", NULL},
+    {GRADCHECK, "batch", "4", "rows a batch"},
     {GRADCHECK, "in", "6", "inputs"},
     {GRADCHECK, "hidden", "8", NULL},
-    {GRADCHECK, "groups", "2", NULL},
+    {GRADCHECK, "groups", "2", "groups of each block; has to divide every --hidden"},
     {GRADCHECK, "head", "0", "outputs of a linear head, 0: none"},
     {GRADCHECK, "loss", NULL, "loss; auto: the sum of dy*y with random dy"},
     {GRADCHECK, "tolerance", "1e-6", "largest relative error"},
-    {BENCH, "batch", "1024", NULL},
+    {BENCH, "batch", "1024", "rows a batch"},
     {BENCH, "optimizer", "sgd", NULL},
+    {BENCH, "weight-decay", "0", "on every parameter; decoupled from the gradient with adamw"},
     {BENCH, "in", NULL, "inputs; auto: 8192, and 1024 on the CPU"},
     {BENCH, "hidden", "auto", "channels of each block; auto: 8192, and 1024 on the CPU"},
     {BENCH, "head", "0", "outputs of a linear head, 0: none"},

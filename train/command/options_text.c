@@ -142,6 +142,7 @@ int mn_option_show(char *out, size_t size, const struct mn_options *options, int
   case MN_KIND_SEED:
     return snprintf(out, size, "%" PRIu64, *(const uint64_t *)field);
   case MN_KIND_REAL:
+    if (row->automatic && *(const double *)field == row->auto_value) return snprintf(out, size, "auto");
     mn_json_show_real(out, size, *(const double *)field);
     return (int)strlen(out);
   case MN_KIND_LIST:

@@ -42,8 +42,10 @@ static mn_status open_context(struct mn_session *s) {
 static mn_status open_synthetic(struct mn_session *s) {
   const struct mn_options *o = &s->options;
   int64_t outputs = o->head > 0 ? o->head : o->hidden.items[o->hidden.count - 1];
+  struct mn_model_config model;
+  mn_options_model(o, &model);
   int64_t groups =
-      outputs % o->groups == 0 ? o->groups : 1; /* the teacher's; a head's width need not divide */
+      outputs % model.groups == 0 ? model.groups : 1; /* the teacher's; a head's width need not divide */
   int64_t held_out = o->test_rows >= 0 ? o->test_rows : o->synthetic / 10 + (o->synthetic < 10);
   MN_TRY(open_context(s));
   MN_TRY(mn_dataset_synthetic(&s->train, MN_PART_TRAIN, o->synthetic, o->in, outputs, groups, o->noise,
@@ -164,6 +166,8 @@ static mn_status open_inputs(struct mn_session *s, struct mn_model_config *confi
         "minnow: warning: %s has a label %lld in y, so that the head has %lld classes for %lld rows: "
         "if that label is wrong, correct it or leave out its row; targets that are numbers are floats\n",
         o->data, (long long)s->train->outputs - 1, (long long)s->train->outputs, (long long)s->train->rows);
+  if (!s->from && !mn_options_given(o, "batch") && o->batch > s->train->rows)
+    s->options.batch = s->train->rows;
   if (o->batch > s->train->rows)
     return mn_fail(MN_USAGE, "--batch %ld is more than the %ld rows %s; --batch %ld or less works",
                    (long)o->batch, (long)s->train->rows,
@@ -180,6 +184,19 @@ static mn_status open_inputs(struct mn_session *s, struct mn_model_config *confi
   return s->device ? MN_OK : open_context(s);
 }
 
+mn_status mn_session_horizon(const struct mn_session *s, int64_t *horizon) {
+  const struct mn_options *o = &s->options;
+  const int64_t each = o->batch * o->accumulate, rows = s->train->rows;
+  const int64_t epochs = o->epochs < 0 ? MN_EPOCHS : o->epochs, least = o->epochs < 0 ? MN_LEAST_STEPS : 1;
+  int64_t samples = 0;
+  if (o->steps == 0 && (__builtin_mul_overflow(epochs, rows, &samples) || samples > INT64_MAX - each))
+    return mn_fail(MN_USAGE, "--epochs %ld of %ld rows are more samples than can be counted; fewer would do",
+                   (long)epochs, (long)rows);
+  *horizon = o->steps > 0 ? o->steps : (samples + each - 1) / each;
+  if (o->steps == 0 && *horizon < least) *horizon = least;
+  return MN_OK;
+}
+
 mn_status mn_session_train(struct mn_session *s, const struct mn_options *options) {
   *s = (struct mn_session){.options = *options};
   const struct mn_options *o = &s->options;
@@ -194,7 +211,9 @@ mn_status mn_session_train(struct mn_session *s, const struct mn_options *option
   MN_TRY(mn_ranks_introduce(s));
   MN_TRY(mn_ranks_choose_grid(s, &config));
   MN_TRY(mn_device_join(s->device, s->ranks));
-  mn_options_optimizer(o, &optimizer);
+  int64_t horizon = 0;
+  MN_TRY(mn_session_horizon(s, &horizon));
+  mn_options_optimizer(o, horizon, &optimizer);
   MN_TRY(check_memory(s, &config, &optimizer.rule));
   MN_TRY(mn_model_open(&s->model, s->device, &config));
   MN_TRY(mn_optimizer_open(&s->optimizer, s->model, &optimizer));
@@ -374,6 +393,10 @@ static void describe_init(const struct mn_session *s) {
     if (strcmp(named[i], "loss") == 0) /* /config may have "auto" */
       then = mn_loss_name(from->model.loss),
       snprintf(now, sizeof now, "%s", mn_loss_name(s->model->config.loss));
+    char groups[24];
+    snprintf(groups, sizeof groups, "%ld", (long)from->model.groups);
+    if (strcmp(named[i], "groups") == 0)
+      then = groups, snprintf(now, sizeof now, "%ld", (long)s->model->config.groups);
     if (then && strcmp(then, now) != 0)
       snprintf(text + used, sizeof text - used, "%s %s %.40s (here %.40s)", used ? "," : "", named[i], then,
                now);
@@ -385,6 +408,7 @@ static void describe_init(const struct mn_session *s) {
 void mn_session_describe(const struct mn_session *s) {
   const struct mn_options *o = &s->options;
   if (!mn_ranks_first(s->ranks)) return;
+  if (!o->checkpoint && !o->dry_run) mn_announce(o, "note: the model is not saved without --checkpoint F");
   if (s->ranks)
     mn_announce(o, "ranks: %d, by %s; %d shards of every block's groups, %d replicas that share the batch",
                 s->ranks->all.size, mn_mpi_version(), s->ranks->shards.size, s->ranks->replicas.size);

@@ -51,6 +51,9 @@ struct mn_session {
  * also after an error. */
 mn_status mn_session_train(struct mn_session *session, const struct mn_options *options);
 
+/* The steps of the run: --steps, or --epochs over the rows there are. MN_USAGE: too many to be counted. */
+mn_status mn_session_horizon(const struct mn_session *session, int64_t *horizon);
+
 /* Measures the columns of a new run's rows, and has the model standardise them as --standardize says; before
  * trainer and evaluator are opened. By default the rows of a file are standardised unless --init names
  * weights, which keep their own numbers; of more than 2²⁸ values a sample is measured. MN_INTERRUPTED: *stop

@@ -125,15 +125,10 @@ static mn_status show_needs(FILE *out, const struct mn_session *s, const struct 
 
 /* ---- the run ---- */
 
-/* The horizon, in optimizer steps, is --steps, or --epochs over the rows there are. */
 static mn_status make_schedule(struct run *r, struct mn_schedule *schedule) {
   const struct mn_options *o = &r->session.options;
-  const int64_t each = o->batch * o->accumulate, rows = r->session.train->rows;
-  int64_t samples = 0;
-  if (o->steps == 0 && (__builtin_mul_overflow(o->epochs, rows, &samples) || samples > INT64_MAX - each))
-    return mn_fail(MN_USAGE, "--epochs %ld of %ld rows are more samples than can be counted; fewer would do",
-                   (long)o->epochs, (long)rows);
-  const int64_t horizon = o->steps > 0 ? o->steps : (samples + each - 1) / each;
+  int64_t horizon;
+  MN_TRY(mn_session_horizon(&r->session, &horizon));
   *schedule = mn_trainer_defaults(r->session.optimizer->config.rule.kind, horizon).schedule;
   schedule->rate = o->lr;
   schedule->factor = o->step_factor;
@@ -469,8 +464,6 @@ static mn_status run(struct run *r, FILE *out) {
   MN_TRY(together(r, mn_saves_end(&r->saves)));
   summarise(r);
   tell_of_the_best(r);
-  if (!o->checkpoint)
-    mn_announce(&r->session.options, "note: the model was not saved; --checkpoint F keeps it");
   mn_progress_clear();
   const char *ended = ended_by(r, stop);
   mn_log_end(&r->log, r->trainer, ended);
