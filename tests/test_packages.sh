@@ -40,6 +40,18 @@ expect libomp-dev CC="$folder/fake/clang"
 expect libomp-16-dev CC="$folder/fake/clang-16"
 expect "libomp-dev libjansson-dev" CC="$folder/fake/clang" JSON_LIBS=-lminnow-none
 
+# What apt-get writes is shown if it fails, before the last line, and else not.
+# shellcheck disable=SC2016 # the stand-in expands it
+printf '#!/bin/sh\necho "apt speaks of $1"\necho "and complains" >&2\n[ ! -e "%s/broken" ] || [ "$1" = update ]\n' "$folder" >"$folder/bin/apt-get"
+apt() { PATH="$folder/bin:$PATH" make -s packages CC="${CC:-gcc}" CUDA=0 JSON_LIBS=-lminnow-none >"$folder/said" 2>&1; }
+shown() { grep -v '^make' "$folder/said" | sed 's/ as root, run.*//; s/by sudo/by/' | paste -sd'|'; }
+apt || { echo "packages fails: $(cat "$folder/said")" >&2; exit 1; }
+[ "$(shown)" = "installing by apt-get: libjansson-dev" ] || { echo "packages says: $(shown)" >&2; exit 1; }
+touch "$folder/broken"
+! apt || { echo "packages does not fail" >&2; exit 1; }
+wanted="installing by apt-get: libjansson-dev|apt speaks of update|and complains|apt speaks of install|and complains|the packages were not installed;"
+[ "$(shown)" = "$wanted" ] || { echo "packages says: $(shown)" >&2; exit 1; }
+
 # says WORDS COMMAND…: the command fails, and its last line has these words.
 says() {
   ! PATH="$folder/bin:$PATH" "${@:2}" >"$folder/said" 2>&1 || { echo "'${*:2}' does not fail" >&2; exit 1; }
@@ -72,9 +84,9 @@ if command -v script >/dev/null; then
   grep -q "^asked: apt-get update" "$folder/asked" || { echo "on a terminal sudo is not run" >&2; cat "$folder/said" >&2; exit 1; }
 fi
 rm "$folder/bin/sudo"
-passed=16
+passed=18
 if ! command -v sudo >/dev/null 2>&1; then
   says "needs root; $by_hand" "${lacking[@]}" packages
-  passed=17
+  passed=19
 fi
 echo "$passed passed, 0 failed"

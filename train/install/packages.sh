@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Names the Debian or Ubuntu packages that building, testing and the demo lack here, and installs them through apt, as root or by
-# sudo, which may ask on a terminal. A program counts as there if it can be found; a library, if a line that calls it compiles and
+# sudo, which may ask on a terminal. What apt says is shown only if it fails. A program counts as there if it can be found; a library, if a line that calls it compiles and
 # links with the Makefile's own flags.
 #
 #   train/install/packages.sh [PROGRAM…] -- COMPILER FLAG…     (make packages)
@@ -99,7 +99,8 @@ if [ "$(id -u)" != 0 ]; then
 fi
 echo "installing by ${as_root:+sudo }apt-get: ${missing[*]}" >&2
 export DEBIAN_FRONTEND=noninteractive
-if ! { "${as_root[@]}" apt-get update -q && "${as_root[@]}" apt-get install -y -q --no-install-recommends "${missing[@]}"; }; then
+if ! { "${as_root[@]}" apt-get update -q && "${as_root[@]}" apt-get install -y -q --no-install-recommends "${missing[@]}"; } >"$folder/apt" 2>&1; then
+  cat "$folder/apt" >&2
   echo "the packages were not installed; as root, run: $by_hand" >&2
   exit 69
 fi
