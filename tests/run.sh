@@ -4,7 +4,7 @@
 #   tests/run.sh PROGRAM…     (make test, make quick)
 #
 # TEST_JOBS run at a time: one more than there are cores, since many of them sleep. One that runs for TEST_SECONDS is ended. Each gets
-# a line, and one that fails all that it wrote; that stays in BUILD/tests/logs, and the names of those that failed in BUILD/tests/failed.
+# a line, which begins with how many have ended, and one that fails all that it wrote; that stays in BUILD/tests/logs, and the names of those that failed in BUILD/tests/failed.
 # The last line is the verdict, as the exit code is; before it the skipped tests are counted by their reasons.
 set -u
 build=${BUILD:-build}
@@ -12,7 +12,7 @@ logs=$build/tests/logs
 jobs=${TEST_JOBS:-$(($(nproc) + 1))}
 [ $# -gt 0 ] || { echo "tests/run.sh: name a program; make test names all" >&2 && exit 64; }
 rm -rf "$logs" && mkdir -p "$logs" || exit 74
-began=$SECONDS
+began=$SECONDS all=$#
 
 # one PROGRAM: runs it, and prints its line. With job control it is a group of processes of its own, and takes SIGINT as users have it.
 one() {
@@ -26,8 +26,12 @@ one() {
   wait $! || code=$?
   rm -rf "$own"
   read -r passed failed skipped < <(awk -v code="$code" -f tests/counts.awk "$log")
-  echo "$passed $failed $skipped" >"$log.count"
-  printf '%s\n' "$(tell)" # in one write, since others write too
+  {
+    flock 9 # others end at the same time
+    echo "$passed $failed $skipped" >"$log.count"
+    ended=("$logs"/*.count)
+    printf '%3d/%d %s\n' ${#ended[@]} "$all" "$(tell)"
+  } 9>"$logs/lock"
 }
 
 # tell: the line of one's program, and after a failure what it wrote.

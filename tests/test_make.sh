@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # What make would do, by its dry runs: a demo without a GPU is built without CUDA unless CUDA is asked for; one goal is built on all
-# cores, several in their order; and a build with CUDA says how to leave it out.
+# cores, several in their order; and a build with CUDA says how to leave it out. How tests/run.sh counts.
 set -euo pipefail
 folder=$(mktemp -d)
 trap 'rm -rf "$folder"' EXIT
@@ -44,4 +44,14 @@ jobs() { env -u MAKEFLAGS -u MAKELEVEL make -f "$folder/jobs.mk" CUDA=0 BUILD="$
 [ "$(nproc)" = 1 ] || has "-j$(nproc)" "$(jobs show)"
 lacks "-j" "$(jobs show show-too)"
 has "-j1" "$(jobs -j1 show)"
+
+# tests/run.sh: a line for each program as it ends, with its number, and all that a failed one wrote.
+for name in quick:0 slow:1; do printf '#!/bin/sh\nsleep %s\necho "word of %s"\necho "1 passed, %s failed"\n' "${name#*:}" "${name%:*}" "${name#*:}" >"$folder/${name%:*}"; done
+chmod +x "$folder/quick" "$folder/slow"
+text=$(BUILD="$folder/build" TEST_JOBS=2 tests/run.sh "$folder/slow" "$folder/quick") && fail "tests/run.sh passes a test that fails"
+has "^  1/2 quick  .* 1 passed" "$text"
+has "^  2/2 slow  .* 1 failed" "$text"
+has "^  slow: word of slow" "$text"
+lacks "word of quick" "$text"
+[ "$(tail -n 1 <<<"$text")" = "2 passed, 1 failed, 0 skipped" ] || fail "tests/run.sh ends with $(tail -n 1 <<<"$text")"
 echo "$passed passed, 0 failed"
