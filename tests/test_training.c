@@ -269,6 +269,19 @@ static void a_run_tells_how_it_goes(void **state) {
   assert_int_equal(run("grep -q '\"time\":{\"samples_per_second\":' $DIR/out"), 0);
 }
 
+/* The lines of epochs fit 80 columns. */
+static void epochs_fit(void **state) {
+  assert_int_equal(run("$MINNOW train --device cpu --data data/digits.h5 --hidden 32 --groups 4 --epochs 12 "
+                       "2>$DIR/err >$DIR/out"),
+                   0);
+  if (run("awk '/^step / { n += length < 80 && /: loss [0-9.]+, test loss [0-9.]+, [0-9.]+ %%, [0-9]+ "
+          "samples/ } "
+          "END { exit n != 12 }' $DIR/err") != 0) {
+    run("cat $DIR/err");
+    fail_msg("a line is too wide, or says something else");
+  }
+}
+
 /* Rows that take seconds to be brought to their place do not keep a run from ending. */
 static void signals_end_the_reading_of_rows(void **state) {
   run("rm -f $DIR/*");
@@ -485,6 +498,7 @@ int main(void) {
       cmocka_unit_test(signals_save_and_exit_75),
       cmocka_unit_test(a_killed_run_resumes),
       cmocka_unit_test(a_run_tells_how_it_goes),
+      cmocka_unit_test(epochs_fit),
       cmocka_unit_test(signals_end_the_reading_of_rows),
       cmocka_unit_test(rows_in_the_file_take_little_memory),
       cmocka_unit_test(a_file_cut_short_ends_the_run),

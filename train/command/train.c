@@ -242,25 +242,28 @@ static int epoch_ended(const struct mn_trainer *t) {
   return p->epoch > (p->samples - t->batch * t->optimizer->config.accumulate) / p->rows;
 }
 
-/* An epoch's line: the mean loss since the one before, and the latest scores on the test rows. */
+/* An epoch's line: the mean loss since the one before, and the latest scores on the test rows. The losses
+ * have as many digits, 3 to 5, as let it fit 80 columns. */
 static void tell_epoch(struct run *r, int tested) {
   const struct mn_trainer *t = r->trainer;
   const struct mn_progress *p = &t->progress;
   const double rate = (double)(p->samples - r->since.samples) / (t->finished - r->since.began);
   const double mean = r->since.steps > 0 ? r->since.losses / (double)r->since.steps : t->loss;
   char loss[MN_SHOWN], shown[MN_SHOWN], test[64] = "", accuracy[48] = "", norm[64] = "", speed[MN_SHOWN];
-  char skipped[64] = "";
+  char skipped[64] = "", line[512];
   if (r->since.skipped > 0)
     snprintf(skipped, sizeof skipped, " (steps skipped: %ld)", (long)r->since.skipped);
-  if (tested) snprintf(test, sizeof test, ", test loss %s", mn_show_number(shown, r->test_loss, 5));
-  if (tested && !isnan(r->accuracy))
-    snprintf(accuracy, sizeof accuracy, ", test accuracy %.2f %%", 100 * r->accuracy);
-  else if (tested && !isnan(r2_of(r)))
-    snprintf(accuracy, sizeof accuracy, ", test R2 %.4f", r2_of(r));
-  if (!isnan(t->norm)) snprintf(norm, sizeof norm, ", gradient norm %s", mn_show_number(shown, t->norm, 3));
-  mn_announce(&r->session.options, "step %ld, epoch %ld: loss %s%s%s%s%s, %s samples/s", (long)p->step,
-              (long)p->epoch, mn_show_number(loss, mean, 5), skipped, test, accuracy, norm,
-              mn_show_number(speed, rate, 3));
+  if (tested && !isnan(r->accuracy)) snprintf(accuracy, sizeof accuracy, ", %.2f %%", 100 * r->accuracy);
+  if (tested && !isnan(r2_of(r))) snprintf(accuracy, sizeof accuracy, ", R2 %.4f", r2_of(r));
+  if (!isnan(t->norm)) snprintf(norm, sizeof norm, ", norm %s", mn_show_number(shown, t->norm, 3));
+  mn_show_number(speed, rate, 3);
+  for (int digits = 5, length = 80; digits > 2 && length >= 80; digits--) {
+    if (tested) snprintf(test, sizeof test, ", test loss %s", mn_show_number(shown, r->test_loss, digits));
+    length =
+        snprintf(line, sizeof line, "step %ld, epoch %ld: loss %s%s%s%s%s, %s samples/s", (long)p->step,
+                 (long)p->epoch, mn_show_number(loss, mean, digits), skipped, test, accuracy, norm, speed);
+  }
+  mn_announce(&r->session.options, "%s", line);
   /* Without a test later steps are done already, or under way. */
   r->since = (struct since){.samples = p->samples, .began = tested ? mn_seconds() : t->finished};
 }
