@@ -57,7 +57,7 @@ int mn_show_columns(int fd) {
 
 /* ---- progress ---- */
 
-enum { BAR = 24, LEAST_BAR = 6, LEAST_COLUMNS = 40, FIELDS = 256 };
+enum { BAR = 24, LEAST_BAR = 4, LEAST_COLUMNS = 40, FIELDS = 256 };
 static const char hashes[] = "########################", dots[] = "........................";
 _Static_assert(sizeof hashes == BAR + 1 && sizeof dots == BAR + 1, "a whole bar of each");
 static const double terminal_interval = 0.1, plain_interval = 10;
@@ -73,13 +73,20 @@ void mn_progress_clear(void) {
   bar.drawn = 0;
 }
 
-/* Draws `done` of `all` as a bar before a text of `length` bytes. Its last fields, each behind two blanks,
- * are dropped if they do not fit. */
+/* The length of a text without its last fields, each behind two blanks, that do not fit. */
+static int fitting(const char *text, int length, int width) {
+  for (int i = width; length > width; i--)
+    if (i <= 0 || strncmp(text + i, "  ", 2) == 0) length = i;
+  return length;
+}
+
+/* Draws `done` of `all` as a bar before a text of `length` bytes, whose last fields are dropped if they do
+ * not fit beside the least bar. If the first does not fit, there is no bar. */
 static void draw(const char *text, int length, int64_t done, int64_t all) {
   /* A character in the last column would move some terminals on to the next line. */
   const int width = bar.terminal ? mn_show_columns(STDERR_FILENO) - 1 : FIELDS - 1;
-  for (int i = width; length > width; i--)
-    if (i == 0 || strncmp(text + i, "  ", 2) == 0) length = i;
+  const int beside = fitting(text, length, width - LEAST_BAR - 3);
+  length = beside > 0 ? beside : fitting(text, length, width);
   mn_progress_clear();
   const int room = width - length - 3, columns = room < BAR ? room : BAR;
   if (bar.terminal && columns >= LEAST_BAR) {
