@@ -83,7 +83,9 @@ endif
 all: $(BUILD)/libminnow.a $(BUILD)/$(SHARED) $(BUILD)/minnow ## the command, the libraries, static and shared: plain make
 
 $(BUILD)/minnow: $(BUILD)/$(MAIN:.c=.o) $(BUILD)/libminnow.a
-	$(call say,LD,$@)$(CC) $(LDFLAGS) -o $@ $^ $(LDLIBS)
+	$(call say,LD,$@)rm -f $@ && $(CC) $(LDFLAGS) -o $@ $^ $(LDLIBS)
+# The demo's link is newer than what it would be made of.
+.PHONY: $(shell find $(BUILD)/minnow -type l 2>/dev/null)
 $(BUILD)/libminnow.a: $(OBJECTS)
 	$(call say,AR,$@)rm -f $@ && ar rcs $@ $^
 $(BUILD)/$(SHARED): $(OBJECTS)
@@ -116,6 +118,7 @@ test: packages ## every test: three minutes on two cores
 demo: packages ## train on data/digits.h5, draw the curves, print the test accuracy
 	$(Q)$(if $(UNASKED),echo "no GPU is here: the demo is built without CUDA in $(BUILD)/cpu")
 	$(Q)$(MAKE) --no-print-directory $(if $(UNASKED),CUDA=0 BUILD=$(BUILD)/cpu DEMO=$(DEMO)) demo-run
+	$(Q)$(if $(UNASKED),! ln -s cpu/minnow $(BUILD)/minnow 2>/dev/null || echo "$(BUILD)/minnow is a link to $(BUILD)/cpu/minnow until make builds it")
 packages: ## install the packages that are missing (Debian, Ubuntu)
 	$(Q)$(PACKAGES) $(PROGRAMS) -- $(CC) $(CFLAGS) $(LDFLAGS)
 

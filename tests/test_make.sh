@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# What make would do, by its dry runs: a demo without a GPU is built without CUDA unless CUDA is asked for; one goal is built on all
-# cores, several in their order; and a build with CUDA says how to leave it out. How tests/run.sh counts.
+# What make would do, by its dry runs: a demo without a GPU is built without CUDA unless CUDA is asked for, and leaves a link; one
+# goal is built on all cores, several in their order; and a build with CUDA says how to leave it out. How tests/run.sh counts.
 set -euo pipefail
 folder=$(mktemp -d)
 trap 'rm -rf "$folder"' EXIT
@@ -25,6 +25,14 @@ text=$(would -- demo)
 has "no GPU is here: the demo is built without CUDA in $folder/build/cpu" "$text"
 has "$folder/build/cpu/minnow train" "$text"
 lacks "arch=compute" "$text"
+# The commands that follow in the README are those of build/minnow: a link, which a plain make replaces.
+has "ln -s cpu/minnow $folder/build/minnow" "$text"
+mkdir "$folder/built" "$folder/built/cpu"
+cp -a "${BUILD:-build}"/{flags.*,found,libminnow*,minnow,kernels,engine,layers,data,train} "$folder/built"
+relinks() { env -u CFLAGS -u LDLIBS make -n BUILD="$folder/built" "$folder/built/minnow"; }
+[[ ${CFLAGS:-} == *-fsanitize* ]] || lacks "-o $folder/built/minnow" "$(relinks)"
+mv "$folder/built/minnow" "$folder/built/cpu" && touch "$folder/built/cpu/minnow" && ln -s cpu/minnow "$folder/built/minnow"
+has "rm -f $folder/built/minnow && .* -o $folder/built/minnow" "$(relinks)"
 text=$(would CUDA_ARCH=90 -- demo)
 has "arch=compute_90" "$text"
 lacks "/build/cpu" "$text"
