@@ -25,7 +25,10 @@ static void add_rows(struct mn_columns *c, const void *x, size_t real, int64_t c
       const double value = mn_real_at(x, real, n * c->cols + i);
       sums[i] += value;
       c->smallest[i] = value < c->smallest[i] ? value : c->smallest[i];
-      c->numbered[i] = c->numbered[i] != 0 && value > c->largest[i] && value == floor(value);
+      if (value != floor(value))
+        c->whole[i] = 0;
+      else if (c->whole[i] == 2 && value <= c->largest[i])
+        c->whole[i] = 1;
       c->largest[i] = value > c->largest[i] ? value : c->largest[i];
     }
   for (int64_t i = 0; i < c->cols; i++) {
@@ -84,9 +87,9 @@ static mn_status measure_side(struct mn_columns *out, struct mn_dataset *d, int 
                              .smallest = all + 2 * cols,
                              .largest = all + 3 * cols,
                              .scale = all + 4 * cols,
-                             .numbered = all + 5 * cols};
+                             .whole = all + 5 * cols};
   for (size_t i = 0; i < cols; i++)
-    out->smallest[i] = INFINITY, out->largest[i] = -INFINITY, out->numbered[i] = 1;
+    out->smallest[i] = INFINITY, out->largest[i] = -INFINITY, out->whole[i] = 2;
   return measure(out, d, side, most, all + 6 * cols, stop);
 }
 
@@ -117,6 +120,7 @@ int mn_columns_alike(const struct mn_columns *c, const char *type) {
 }
 
 void mn_columns_pool(struct mn_columns *c) {
+  c->alike = 1;
   double mean = 0, squares = 0;
   for (int64_t i = 0; i < c->cols; i++) mean += c->mean[i] / (double)c->cols;
   for (int64_t i = 0; i < c->cols; i++) {

@@ -11,6 +11,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "data/class_names.h"
 #include "data/hdf5_file.h"
 
 #define PIECE ((size_t)256 << 10) /* bytes read without HDF5 at a time, and checked while in the cache */
@@ -37,7 +38,10 @@ struct dataset_file {
   struct mn_dataset base; /* first, so that the two convert */
   char *path;
   struct mn_hdf5_file file; /* root.id is −1 while it is closed */
+  int numbers;              /* MN_Y_NUMBERS */
   struct array x, y;
+  struct mn_class_names names; /* and labels [rows]: y, if it has words */
+  int32_t *labels;
   void *scratch; /* MN_HDF5_TRANSFER bytes for values to be converted; used under the lock */
 };
 
@@ -83,6 +87,7 @@ static mn_status check_type(struct dataset_file *d, const struct array *a) {
   const struct mn_hdf5_object *o = &a->object;
   const size_t widest = o->class == H5T_INTEGER ? 8 : o->class == H5T_FLOAT ? 16 : 0;
   if (o->element >= 1 && o->element <= widest) return MN_OK;
+  if (a == &d->y && mn_has_words(o) && !d->numbers) return MN_OK;
   return mn_fail(MN_BAD_DATA,
                  "%s: dataset %s has elements of type %s%s; store integers of up to 64 bits or floats of up "
                  "to 128, or name another dataset as %s",
@@ -162,7 +167,7 @@ static mn_status open_array(struct dataset_file *d, struct array *a, int least_r
   a->scale = 1;
   a->offset = -0.0; /* which changes no sum */
   a->low = -INFINITY, a->high = INFINITY;
-  MN_TRY(read_attributes(d, a));
+  if (!mn_has_words(o)) MN_TRY(read_attributes(d, a));
   a->direct = o->layout == H5D_CONTIGUOUS && !o->filters && !a->packed ? o->native : 0;
   return MN_OK;
 }
@@ -295,6 +300,7 @@ static mn_status file_read(struct mn_dataset *dataset, int64_t first, int64_t co
   if (x) MN_TRY(read_reals(d, &d->x, first, count, real, x));
   if (!y) return MN_OK;
   int64_t largest = 0;
+  if (d->labels) return memcpy(y, d->labels + first, (size_t)count * sizeof *d->labels), MN_OK;
   /* Checked again: the file may have changed since. */
   if (dataset->classes) return read_labels(d, &d->y, first, count, dataset->outputs - 1, y, &largest);
   return read_reals(d, &d->y, first, count, real, y);
@@ -309,6 +315,7 @@ static void file_close(struct mn_dataset *dataset) {
   free(d->y.name);
   free(d->path);
   free(d->scratch);
+  free(d->names.names), free(d->labels);
   free(d);
 }
 
@@ -375,6 +382,40 @@ mn_status mn_labels_check_all(struct mn_dataset *dataset, int64_t classes, const
   return MN_OK;
 }
 
+/* Reads labels that are words. */
+static mn_status read_words(struct dataset_file *d) {
+  if (d->y.cols > 1)
+    return mn_fail(MN_BAD_DATA, "%s: dataset %s is [%lld, %lld] of %s: class labels must be [%lld]", d->path,
+                   d->y.name, (long long)d->y.rows, (long long)d->y.cols, d->y.object.type,
+                   (long long)d->y.rows);
+  if (!(d->labels = malloc((size_t)d->y.rows * sizeof *d->labels)))
+    return mn_fail(MN_NO_MEMORY, "no memory for the labels of %lld rows", (long long)d->y.rows);
+  MN_TRY(mn_read_words(&d->file, &d->y.object, d->y.rows, d->labels, &d->names));
+  d->base.classes = 1;
+  d->base.outputs = d->names.count;
+  d->base.class_names = &d->names;
+  return MN_OK;
+}
+
+mn_status mn_dataset_name_classes(struct mn_dataset *dataset, const struct mn_class_names *names,
+                                  const char *whose) {
+  struct dataset_file *d = (struct dataset_file *)dataset;
+  if (!dataset->class_names) return MN_OK;
+  int32_t number[MN_CLASSES_MOST];
+  for (int64_t i = 0; i < d->names.count; i++) number[i] = (int32_t)mn_class_find(names, d->names.names[i]);
+  for (int64_t i = 0; i < dataset->rows; i++)
+    if (number[d->labels[i]] < 0)
+      return mn_fail(MN_BAD_DATA,
+                     "%s: dataset %s, row %lld (from 0) is '%s', which is none of the %lld classes of %s: "
+                     "correct it, or leave out the row",
+                     d->path, d->y.name, (long long)i, d->names.names[d->labels[i]], (long long)names->count,
+                     whose);
+    else
+      d->labels[i] = number[d->labels[i]];
+  dataset->outputs = names->count;
+  return mn_class_names_copy(&d->names, names);
+}
+
 /* Sets the kind of y; reads labels to count the classes. */
 static mn_status settle(struct dataset_file *d) {
   d->base.rows = d->x.rows;
@@ -387,7 +428,8 @@ static mn_status settle(struct dataset_file *d) {
   d->base.y_type = d->y.object.type;
   d->base.outputs = d->y.cols;
   d->base.y_parallel = d->y.direct;
-  if (d->y.object.class == H5T_FLOAT || d->y.packed) return MN_OK;
+  if (mn_has_words(&d->y.object)) return read_words(d);
+  if (d->y.object.class == H5T_FLOAT || d->y.packed || d->numbers) return MN_OK;
   if (d->y.cols > 1)
     return mn_fail(
         MN_BAD_DATA,
@@ -430,11 +472,12 @@ mn_status mn_dataset_open(struct mn_dataset **out, const char *path, enum mn_par
   if (!d) return mn_fail(MN_NO_MEMORY, "%s: no memory to open it", path);
   d->base = (struct mn_dataset){.read = file_read, .close = file_close};
   d->file.root.id = d->x.object.id = d->y.object.id = -1;
+  d->numbers = (y_required & MN_Y_NUMBERS) != 0;
   d->x.role = "x";
   d->y.role = "y";
   d->path = strdup(path);
   d->scratch = malloc(MN_HDF5_TRANSFER);
-  mn_status status = d->path && d->scratch ? open_parts(d, part, x_name, y_name, y_required)
+  mn_status status = d->path && d->scratch ? open_parts(d, part, x_name, y_name, y_required & MN_Y_REQUIRED)
                                            : mn_fail(MN_NO_MEMORY, "%s: no memory to open it", path);
   if (status == MN_OK && d->x.object.id >= 0)
     *out = &d->base;

@@ -12,11 +12,19 @@
 
 struct mn_device;
 
+/* The names of classes that are words, sorted by their bytes; each ends with a zero. */
+enum { MN_CLASS_NAME = 64, MN_CLASSES_MOST = 1000 };
+struct mn_class_names {
+  int64_t count;
+  char (*names)[MN_CLASS_NAME]; /* [count] */
+};
+
 struct mn_dataset {
-  int64_t rows;                /* n */
-  int64_t inputs;              /* I, the width of x */
-  int64_t outputs;             /* K: the width of y; with classes, the largest label + 1 */
-  int classes;                 /* y is [n] int32 labels (cross-entropy), not [n, K] reals (mse) */
+  int64_t rows;    /* n */
+  int64_t inputs;  /* I, the width of x */
+  int64_t outputs; /* K: the width of y; with classes, the largest label + 1 */
+  int classes;     /* y is [n] int32 labels (cross-entropy), not [n, K] reals (mse) */
+  const struct mn_class_names *class_names; /* of labels that are words; NULL if they are numbers */
   const char *x_name, *y_name; /* path in the file, as "train/x"; NULL if x or y is not in a file */
   const char *x_type, *y_type; /* type in the file: "float32", "int64" …; NULL likewise */
   size_t parallel;             /* 4 or 8 if several threads may read x as reals of this width; else 0 */
@@ -43,18 +51,26 @@ enum mn_part { MN_PART_TRAIN, MN_PART_TEST, MN_PART_ALL };
  * (train/FILES.md): a missing value is refused when it is read. The type of y sets its kind:
  *   floats [n, K], or [n] (K = 1)            regression targets
  *   integers with one of the attributes      regression targets: packed reals
+ *   text, bools or an enum, [n] or [n, 1]    class labels: the different words in order of their bytes
  *   integers [n] or [n, 1] without           class labels; all are read once here, and checked to be ≥ 0
  *   integers [n, K > 1] without              refused: one-hot labels and counts look alike. Labels belong in
  *                                            [n]; targets are floats, or carry a scale_factor of 1
- * If `y_required` is 0, y may be missing (outputs 0, classes 0), and a y with other rows than x is ignored.
+ * y_required: 0, so that y may be missing (outputs 0, classes 0), and a y with other rows than x is ignored;
+ * or MN_Y_REQUIRED; and MN_Y_NUMBERS, by which integers are regression targets too.
  *
  * Errors: MN_NO_INPUT (no such file, no permission, locked by another program), MN_BAD_DATA (empty,
  * truncated, not HDF5, no such dataset, wrong rank or type, x and y of different row counts, no rows, soft or
  * external links and external or virtual storage, a missing filter, a declared size beyond the stored bytes),
  * MN_IO (the disk fails), MN_USAGE (a name of slashes alone), MN_NO_MEMORY; each message names the file, the
  * dataset, the fault and a remedy. */
+enum { MN_Y_REQUIRED = 1, MN_Y_NUMBERS = 2 };
 MN_API mn_status mn_dataset_open(struct mn_dataset **out, const char *path, enum mn_part part,
                                  const char *x_name, const char *y_name, int y_required);
+
+/* Numbers the classes of an opened file anew, as `names` has them, whose owner the message calls `whose`; a
+ * dataset without words stays as it is. Before mn_dataset_hold_out. MN_BAD_DATA: a word that is no name. */
+mn_status mn_dataset_name_classes(struct mn_dataset *dataset, const struct mn_class_names *names,
+                                  const char *whose);
 
 /* The caller's rows: x [rows, inputs] and targets y [rows, outputs], row-major; outputs is 0 without targets.
  * The arrays are borrowed until mn_dataset_close, and must not change while a trainer or an evaluator is open

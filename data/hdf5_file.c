@@ -208,6 +208,15 @@ mn_status mn_hdf5_members(struct mn_hdf5_file *file, const struct mn_hdf5_object
 
 /* ---- attributes ---- */
 
+hid_t mn_hdf5_text_type(size_t length) {
+  hid_t type = H5Tcopy(H5T_C_S1);
+  if (type >= 0 && H5Tset_size(type, length > 0 ? length : 1) >= 0 &&
+      H5Tset_strpad(type, H5T_STR_NULLPAD) >= 0 && H5Tset_cset(type, H5T_CSET_UTF8) >= 0)
+    return type;
+  if (type >= 0) H5Tclose(type);
+  return -1;
+}
+
 static herr_t read_text(hid_t attribute, hid_t type, struct mn_hdf5_value *value, int *error) {
   char *text = NULL;
   herr_t result;

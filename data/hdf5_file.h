@@ -145,6 +145,10 @@ void mn_hdf5_chunks_close(struct mn_hdf5_chunks *chunks); /* NULL is fine */
  * HDF5 failed; else to be closed. Call while locked. */
 hid_t mn_hdf5_create(hid_t group, const char *name, hid_t type, int rank, const hsize_t *shape);
 
+/* The type of texts of `length` bytes, UTF-8 and padded with zeros; of length 0, which HDF5 lacks, one zero.
+ * Negative if HDF5 failed; else to be closed. Call while locked. */
+hid_t mn_hdf5_text_type(size_t length);
+
 /* Writes one slab of `values` of the type `memory`; negative if HDF5 failed. Call while locked. */
 herr_t mn_hdf5_write(hid_t dataset, hid_t memory, const struct mn_hdf5_slab *slab, const void *values);
 

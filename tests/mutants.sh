@@ -95,6 +95,7 @@ mutant() {
   data/order.c) order=${alone:-test_order test_loader} ;;
   data/held_out.c) order=${alone:-test_held_out} ;;
   data/columns.c) order=${alone:-test_standardize} ;;
+  data/class_names.c) order=${alone:-test_words} ;;
   data/arrays.c) order=${alone:-test_arrays} ;;
   data/read.c) order=${alone:-test_rows test_loader test_standardize test_library} ;;
   train/command/verify.c) order=${alone:-test_doubts} ;;
@@ -105,7 +106,7 @@ mutant() {
   layers/block_call.c | kernels/stream.[ch]) order=${alone:-test_block_call test_block_update} ;;
   layers/block.c) order=${alone:-test_block_update test_optimizer test_retake} ;;
   train/optimizer.c) order=${alone:-test_optimizer test_parity} ;;
-  train/command/session.c) order=${alone:-test_init test_validation test_resume} ;;
+  train/command/session.c) order=${alone:-test_words test_init test_validation test_resume} ;;
   train/checkpoint/read.c) order=${alone:-test_model test_init} ;;
   train/checkpoint/atomic_file.c) order=${alone:-test_atomic_file} ;;
   train/checkpoint/sums.c) order=${alone:-test_sums} ;;
@@ -615,7 +616,6 @@ mutant "fingerprint: the first rows for a sample" $f 'i * (d->rows / count) + i 
 mutant "fingerprint: a sample is as good as all" $f 'f->rows = whole ? describe(d, f->rows) : 0;' 'f->rows = 0;'
 mutant "doubts: of rows that are no zeros" data/hdf5_chunk.c '|| *bytes || memcmp' '|| *bytes || 0 && memcmp'
 mutant "doubts: of a checkpoint" train/command/verify.c 'file->doubts = !verdict->sums;' 'file->doubts = 1;'
-mutant "doubts: more classes than rows pass" train/command/session.c 's->train->outputs > s->train->rows' '0'
 mutant "files: too few to try a file out" data/hdf5.c '  close(STDERR_FILENO);' ''
 o=train/command/owned.c
 mutant "owned: a checkpoint names any file" train/command/files.c 'if (!*file || strncmp(file, real, strlen(real)) == 0)' 'if (1)'
@@ -641,8 +641,13 @@ mutant "standardised: a checkpoint's numbers are not taken up" train/checkpoint/
 mutant "standardised: outputs stay as they are" $e 'if (s->mean) undo(s, device->real, e->y,' 'if (0) undo(s, device->real, e->y,'
 mutant "standardised: the loss is of standardised targets" $e '(unit > 0 ? unit : 1)' '1'
 mutant "standardised: a single column of another scale is of one unit" data/columns.c '(low == c->cols || high == c->cols) &&' ''
-mutant "held out: another seed than the run's" train/command/session.c 's->from->progress.seed, s->stratified)' \
-  '0, s->stratified)'
+mutant "held out: another seed than the run's" train/command/session.c 'mn_dataset_hold_out(&s->test, part, o->validation, s->from->progress.seed, s->stratified)' \
+  'mn_dataset_hold_out(&s->test, part, o->validation, 0, s->stratified)'
+mutant "held out: any file of as many rows" train/command/session.c '*same = mn_fingerprint_same(then, now);' '*same = 1;'
+mutant "words: in the order in which they come" data/class_names.c 'return strcmp(a, b);' 'return strcmp(b, a);'
+mutant "words: numbered anew in each file" train/command/session.c 'return mn_dataset_name_classes(*out, &s->class_names,' 'return MN_OK, mn_dataset_name_classes(NULL, &s->class_names,'
+mutant "words: a text at the limit is cut" data/class_names.c 'length >= MN_CLASS_NAME)' 'length > MN_CLASS_NAME)'
+mutant "integers: any number of classes" train/command/session.c 'd->outputs <= d->rows / SHARE)' '1)'
 mutant "held out: the remainders are lost" $v 'c < held; c++) strata[c].held++;' 'c < 0; c++) strata[c].held++;'
 mutant "held out: an old run's rows as a new one's" train/command/session.c 's->stratified = mn_resume_find(s, MN_VALIDATION_DRAW) != NULL;' 's->stratified = 1;'
 mutant "best: as good is better" $c 'epoch_end && metric > p->best' 'epoch_end && metric >= p->best'

@@ -129,7 +129,6 @@ static void training_faults_are_explained(void **state) {
       {TRAIN("--quiet --data nan.h5 --place file"), 65, "nan.h5|x|row", {0}},
       {TRAIN("--data good.h5 --place nowhere"), 64, "--place 'nowhere'|auto, device, host or file", {0}},
       {TRAIN("--data good.h5 --batch 25"), 64, "--batch 25|24", {0}},
-      {TRAIN("--data good.h5 --loss mse"), 64, "--loss mse|cross-entropy", {0}},
       {TRAIN("--data good.h5 --head 2"), 64, "2 outputs|--head 3", {0}},
       {TRAIN("--data good.h5 --device cuda"), 69, "the device cpu would do", {.no_gpu = 1}},
       {TRAIN("--data good.h5 --checkpoint no/new.h5"), 73, "no", {0}},

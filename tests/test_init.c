@@ -332,7 +332,7 @@ static void weights_alone_are_evaluated(void **state) {
   }
   assert_refused(EVAL "weights.h5", 64, "weights.h5|--groups G");
   assert_refused(EVAL "weights.h5 --groups 3", 64, "3 groups|8");
-  assert_refused(EVAL "weights.h5 --groups 2 --loss mse", 65, "weights.h5|3 numbers|3 classes");
+  assert_refused(EVAL "weights.h5 --groups 2 --loss mse", 65, "weights.h5|3 numbers|1 numbers");
   assert_refused(EVAL "steep.h5 --groups 2", 64, "--groups|steep.h5|leave it out");
   assert_refused(EVAL "good.h5 --groups 2", 65, "good.h5|/model");
 }

@@ -113,7 +113,7 @@ static void the_library_has_the_same_defaults(void **state) {
     assert_true(a.rule.kind == b.rule.kind && (int)a.rule.kind == rule &&
                 a.rule.momentum == b.rule.momentum && a.rule.nesterov == b.rule.nesterov &&
                 a.rule.beta1 == b.rule.beta1 && a.rule.beta2 == b.rule.beta2 && a.rule.eps == b.rule.eps &&
-                a.rule.weight_decay == (rule == MN_ADAMW ? 2 : 0) && b.rule.weight_decay == 0 &&
+                a.rule.weight_decay == (rule == MN_ADAMW ? 1.4 : 0) && b.rule.weight_decay == 0 &&
                 a.clip == b.clip && a.accumulate == b.accumulate);
     assert_true(t.schedule.rate == o.lr && t.schedule.factor == o.step_factor && t.schedule.horizon == 5000);
     assert_int_equal(t.schedule.kind, o.schedule);

@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "data/dataset.h"
+#include "data/class_names.h"
 #include "kernels/clock.h"
 #include "kernels/ranks/ranks.h"
 #include "kernels/text.h"
@@ -168,6 +168,7 @@ void mn_model_close(struct mn_model *model) {
   if (!model) return;
   for (int i = 0; i < model->count; i++) mn_tensor_free(model->device, model->parameters[i]);
   for (int side = 0; side < MN_SIDES; side++) free(model->standard[side].mean);
+  free(model->class_names.names);
   free(model);
 }
 
@@ -235,6 +236,13 @@ double mn_model_loss_unit(const struct mn_model *model) {
 
 size_t mn_model_real(const struct mn_model *model) {
   return model->standard[MN_Y].mean ? sizeof(double) : model->device->real;
+}
+
+mn_status mn_model_name_classes(struct mn_model *model, const struct mn_class_names *names) {
+  if (names->count != mn_model_outputs(&model->config))
+    return mn_fail(MN_USAGE, "%lld names for %ld classes: as many are needed", (long long)names->count,
+                   (long)mn_model_outputs(&model->config));
+  return mn_class_names_copy(&model->class_names, names);
 }
 
 mn_status mn_model_train(struct mn_model *model, enum mn_epilogue_kind how, const struct mn_rule *rule) {

@@ -38,6 +38,7 @@ struct mn_model {
   struct mn_tensor *parameters[MN_MODEL_PARAMETERS]; /* the layers', in state_dict order; owned */
   int count;
   struct mn_standard standard[MN_SIDES]; /* what x and y are standardised by; owned */
+  struct mn_class_names class_names;     /* of classes that are words; count 0 without; owned */
   const struct mn_clipping *clipping;    /* an open optimizer's, if passes that train clip by it; else NULL */
 };
 
@@ -75,6 +76,10 @@ MN_API double mn_model_loss_unit(const struct mn_model *model);
 
 /* Bytes of a real of the outputs that an evaluator passes on: the device's or, of standardised targets, 8. */
 MN_API size_t mn_model_real(const struct mn_model *model);
+
+/* Names the classes, one for each output; the names are copied, and a checkpoint keeps them. MN_USAGE:
+ * another number; MN_NO_MEMORY. */
+mn_status mn_model_name_classes(struct mn_model *model, const struct mn_class_names *names);
 
 /* Floating-point operations of the matrix products of a training step, for one row. */
 MN_API double mn_model_step_flops(const struct mn_model *model);

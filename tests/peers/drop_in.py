@@ -9,7 +9,7 @@ import time
 
 import torch
 
-import tables
+import step_tables as tables
 import timing
 import torch_peer
 

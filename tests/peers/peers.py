@@ -10,7 +10,7 @@ import sys
 import tempfile
 
 import ranks
-import tables
+import step_tables as tables
 import train
 from child import Failure, close, meet, say
 

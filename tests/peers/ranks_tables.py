@@ -1,6 +1,6 @@
 """The tables of ranks.py, in plain text of fixed width. `figures` maps (case, row) to {"gpus": …, "grid": [groups are
 divided among, copies], "rested": [rounds], "sustained": [rounds]}, or with {"failed": why}."""
-from tables import verdict
+from step_tables import verdict
 
 WAYS = ("rested", "sustained")
 ONE = "minnow, one GPU"

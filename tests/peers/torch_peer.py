@@ -10,7 +10,7 @@ import warnings
 
 import torch
 
-import tables
+import step_tables as tables
 import timing
 
 # torch.compile's modes. The graph is captured by hand, alike for all three, so no mode brings one of its own.

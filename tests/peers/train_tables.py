@@ -1,6 +1,6 @@
 """The tables of train.py, in plain text of fixed width, and what minnow's training is to reach. `figures` maps a row to
 {"failed": why} or to {"rounds": [{"ms": of a step, …}, …]}."""
-from tables import verdict
+from step_tables import verdict
 
 WIDTH = 44
 BENCH, PEER = "minnow bench, a step", "minnow's step in runs of 20 ms"

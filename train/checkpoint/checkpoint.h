@@ -81,7 +81,8 @@ struct mn_checkpoint {
   /* The numbers that standardise x and y (struct mn_standard): mean and scale, [inputs] or [outputs],
    * float64, owned; NULL if they are taken as they are. */
   struct mn_checkpoint_tensor standard[MN_SIDES][MN_CHECKPOINT_STANDARD];
-  struct mn_progress progress; /* /progress attributes */
+  struct mn_class_names class_names; /* count 0 if classes are numbers; owned */
+  struct mn_progress progress;       /* /progress attributes */
   /* /config and /fingerprint: attributes, fixed-length strings */
   int option_count;
   struct mn_text options[MN_CHECKPOINT_OPTIONS];

@@ -3,7 +3,8 @@
  *   object                        type, shape                what
  *   ----------------------------  -------------------------  ------------------------------------------------
  *   /            format           string                     "minnow checkpoint"
- *                format_version   int64                      3 with /output, else 2
+ *                format_version   int64                      3 with /output or /classes,
+ *                                                            else 2
  *                checksums        string                     of the datasets below (layout.h);
  *                                                            since minnow 0.3
  *   /model       inputs           int64                      I of the first block
@@ -26,6 +27,7 @@
  *                                                            (x − mean)/scale
  *   /output/mean, /output/scale   float64 [K]                the same of real targets: a prediction is the
  *                                                            last layer's output · scale + mean
+ *   /classes/names                string [K]                 of classes that are words, sorted by their bytes
  *   /optimizer/momentum/…         the same names and shapes  only with SGD's momentum
  *   /optimizer/exp_avg/…          the same                   only with AdamW, and so is
  *   /optimizer/exp_avg_sq/…       the same                   this
@@ -118,7 +120,7 @@ const char *const mn_checkpoint_groups[MN_CHECKPOINT_ARRAYS] = {
 const char *const mn_checkpoint_standards[MN_SIDES] = {"/input", "/output"};
 
 int64_t mn_checkpoint_version(const struct mn_checkpoint *c) {
-  return c->standard[MN_Y][0].value ? 3 : 2;
+  return c->standard[MN_Y][0].value || c->class_names.count ? 3 : 2;
 }
 
 mn_status mn_checkpoint_lay_out(struct mn_checkpoint *c) {
@@ -168,6 +170,7 @@ void mn_checkpoint_free(struct mn_checkpoint *checkpoint) {
     for (int k = 0; k < MN_CHECKPOINT_ARRAYS; k++) free(checkpoint->tensors[i].arrays[k]);
   for (int i = 0; i < MN_SIDES * MN_CHECKPOINT_STANDARD; i++)
     free(checkpoint->standard[i / MN_CHECKPOINT_STANDARD][i % MN_CHECKPOINT_STANDARD].value);
+  free(checkpoint->class_names.names);
   free(checkpoint->tensors);
   free(checkpoint);
 }

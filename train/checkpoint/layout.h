@@ -37,6 +37,7 @@ extern const struct mn_checkpoint_field mn_checkpoint_tensor_fields[];
 /* The group that has the dataset of each of a tensor's arrays. Those below /optimizer may be missing. */
 extern const char *const mn_checkpoint_groups[MN_CHECKPOINT_ARRAYS];
 
+#define MN_CHECKPOINT_CLASSES "/classes" /* the group of `class_names`, in the dataset `names` */
 extern const char *const mn_checkpoint_standards[MN_SIDES]; /* the groups of `standard`: mean, scale */
 
 /* The format_version that a checkpoint is written as: the least that its content needs, so that an older

@@ -331,6 +331,35 @@ static mn_status read_sizes(struct reader *reader) {
   return good ? MN_OK : refuse(reader, "model", "has sizes that make no model");
 }
 
+/* Reads the names of classes, if the file has any: as many as outputs, each greater than the one before. */
+static mn_status read_names(struct reader *reader) {
+  struct mn_checkpoint *c = reader->checkpoint;
+  const int64_t outputs = mn_model_outputs(&c->model);
+  struct mn_hdf5_object names;
+  struct mn_hdf5_slab all = {.rank = 1, .count = {(hsize_t)outputs}, .elements = (hsize_t)outputs};
+  MN_TRY(find(reader, &reader->file.root, MN_CHECKPOINT_CLASSES "/names", MN_HDF5_DATASET, 1, &names));
+  if (names.kind == MN_HDF5_NOTHING) return MN_OK;
+  MN_TRY(mn_hdf5_check(&reader->file, &names));
+  const size_t width = names.element;
+  if (names.class != H5T_STRING || names.pointing || width >= MN_CLASS_NAME || names.rank != 1 ||
+      names.shape[0] != (hsize_t)outputs || outputs > MN_CLASSES_MOST)
+    return refuse(reader, MN_CHECKPOINT_CLASSES, "has no name of fixed length for each output");
+  char packed[MN_CLASSES_MOST * MN_CLASS_NAME];
+  c->class_names = (struct mn_class_names){outputs, calloc((size_t)outputs, sizeof *c->class_names.names)};
+  if (!c->class_names.names) return mn_fail(MN_NO_MEMORY, "no memory for the names of classes");
+  MN_TRY(mn_hdf5_read(&reader->file, &names, MN_HDF5_STORED, &all, packed));
+  if (reader->sums.lines)
+    MN_TRY(mn_sums_values(&reader->sums, &reader->file, MN_CHECKPOINT_CLASSES, "names", packed,
+                          (size_t)outputs * width));
+  for (int64_t k = 0; k < outputs; k++) {
+    memcpy(c->class_names.names[k], packed + (size_t)k * width, width);
+    if (k && strcmp(c->class_names.names[k - 1], c->class_names.names[k]) >= 0)
+      return refuse(reader, MN_CHECKPOINT_CLASSES, "is not in order");
+  }
+  mn_hdf5_release(&names);
+  return MN_OK;
+}
+
 /* ---- the file ---- */
 
 /* Refuses a file that is not a checkpoint of minnow's or has a newer version; neither counts as damaged. */
@@ -369,6 +398,9 @@ static mn_status read_kind(struct reader *reader) {
     count -= group.kind != MN_HDF5_NOTHING;
     mn_hdf5_release(&group);
   }
+  MN_TRY(mn_hdf5_find(&reader->file, &reader->file.root, MN_CHECKPOINT_CLASSES, &group));
+  count -= group.kind != MN_HDF5_NOTHING;
+  mn_hdf5_release(&group);
   reader->checkpoint->alone = count == 2;
   return MN_OK;
 }
@@ -378,6 +410,7 @@ static mn_status read_file(struct reader *reader) {
   struct mn_hdf5_object optimizer;
   MN_TRY(read_kind(reader));
   MN_TRY(read_sizes(reader));
+  MN_TRY(read_names(reader));
   if (!c->alone)
     MN_TRY(read_small(reader, "config", 0, NULL, c->options, MN_CHECKPOINT_OPTIONS, &c->option_count));
   if (reader->brief) return MN_OK;

@@ -11,6 +11,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "data/class_names.h"
 #include "data/hdf5.h"
 #include "data/order.h"
 #include "engine/ranks/ranks.h"
@@ -77,6 +78,7 @@ mn_status mn_describe_model(struct mn_checkpoint **out, const struct mn_model *m
     if (s->mean) status = copy_array(&c->standard[side][0], s->mean);
     if (s->mean && status == MN_OK) status = copy_array(&c->standard[side][1], s->scale);
   }
+  if (status == MN_OK) status = mn_class_names_copy(&c->class_names, &model->class_names);
   if (status != MN_OK) mn_checkpoint_free(c), *out = NULL;
   return status;
 }

@@ -2,8 +2,10 @@
 #include "train/checkpoint/checkpoint.h"
 
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
+#include "data/class_names.h"
 #include "data/hdf5.h"
 #include "train/checkpoint/atomic_file.h"
 #include "train/checkpoint/layout.h"
@@ -37,14 +39,9 @@ static mn_status write_attribute(struct writer *writer, hid_t object, const char
 
 static mn_status write_text(struct writer *writer, hid_t object, const char *name, const char *text) {
   size_t length = strlen(text);
-  hid_t type = H5Tcopy(H5T_C_S1);
-  mn_status status;
-  /* HDF5 has no strings of length 0: the empty string is one zero. */
-  if (type < 0 || H5Tset_size(type, length > 0 ? length : 1) < 0 ||
-      H5Tset_strpad(type, H5T_STR_NULLPAD) < 0 || H5Tset_cset(type, H5T_CSET_UTF8) < 0)
-    status = write_failed(writer, name);
-  else
-    status = write_attribute(writer, object, name, type, type, 0, text);
+  hid_t type = mn_hdf5_text_type(length);
+  mn_status status =
+      type < 0 ? write_failed(writer, name) : write_attribute(writer, object, name, type, type, 0, text);
   if (type >= 0) H5Tclose(type);
   return status;
 }
@@ -117,6 +114,30 @@ static mn_status write_group(struct writer *writer, const char *path,
   return H5Gclose(group) < 0 ? write_failed(writer, "a group") : MN_OK;
 }
 
+/* Names have the width of the longest. */
+static mn_status write_names(struct writer *writer) {
+  const struct mn_class_names *names = &writer->checkpoint->class_names;
+  const hsize_t count = (hsize_t)names->count;
+  const struct mn_hdf5_slab all = {.rank = 1, .count = {count}};
+  hid_t group =
+      H5Gcreate2(writer->file.root.id, MN_CHECKPOINT_CLASSES, H5P_DEFAULT, writer->creation, H5P_DEFAULT);
+  hid_t type = mn_hdf5_text_type(mn_class_names_width(names));
+  hid_t dataset = group < 0 || type < 0 ? -1 : mn_hdf5_create(group, "names", type, 1, &count);
+  const size_t width = type < 0 ? 0 : H5Tget_size(type);
+  char *packed = calloc(count, width + 1);
+  if (!packed) return mn_fail(MN_NO_MEMORY, "no memory for the names of classes");
+  for (hsize_t k = 0; k < count; k++)
+    memcpy(packed + k * width, names->names[k], strnlen(names->names[k], width));
+  mn_status status =
+      mn_sums_values(&writer->sums, NULL, MN_CHECKPOINT_CLASSES, "names", packed, count * width);
+  if (dataset < 0 || mn_hdf5_write(dataset, type, &all, packed) < 0 || writer->file.disk.error)
+    status = write_failed(writer, "the names of classes");
+  free(packed);
+  if (dataset >= 0) H5Dclose(dataset);
+  if (type >= 0) H5Tclose(type);
+  return group < 0 || H5Gclose(group) < 0 ? write_failed(writer, "a group") : status;
+}
+
 static mn_status create_file(struct writer *writer) {
   writer->creation = H5Pcreate(H5P_FILE_CREATE); /* a class of the groups' properties */
   if (writer->creation >= 0 && set_creation(writer->creation))
@@ -139,6 +160,7 @@ static mn_status write_all(struct writer *writer) {
     if (c->standard[side][0].value)
       MN_TRY(write_group(writer, mn_checkpoint_standards[side], NULL, NULL, c->standard[side],
                          MN_CHECKPOINT_STANDARD, MN_CHECKPOINT_VALUE));
+  if (c->class_names.count) MN_TRY(write_names(writer));
   if (!c->alone) {
     MN_TRY(write_group(writer, "optimizer", NULL, NULL, NULL, 0, 0));
     for (int k = MN_CHECKPOINT_VALUE + 1; k < MN_CHECKPOINT_ARRAYS; k++)

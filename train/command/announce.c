@@ -266,12 +266,12 @@ static int is_constant(const struct mn_columns *c, int64_t i) {
 static int is_far(const struct mn_columns *c, int64_t i) {
   const double above = c->largest[i] - c->mean[i], below = c->mean[i] - c->smallest[i];
   const double squared = c->deviation[i] * c->deviation[i];
-  if (c->scale[i] != c->deviation[i] || fabs(above * below - squared) < 1e-6 * squared) return 0;
+  if (c->alike || fabs(above * below - squared) < 1e-6 * squared) return 0;
   return fmax(above, below) > 20 * c->deviation[i];
 }
 
 static int is_numbered(const struct mn_columns *c, int64_t i) {
-  return c->numbered[i] != 0 && c->rows > 1;
+  return c->whole[i] == 2 && c->rows > 1;
 }
 
 /* Columns that are taken as they are, though their scales or means differ much. */
@@ -296,6 +296,14 @@ static void note_scales(const struct mn_columns *c, const struct mn_options *opt
         c->deviation[narrow], (long long)narrow, c->deviation[wide], (long long)wide, of_mean);
 }
 
+/* Real targets that may be classes: few whole numbers from 0. */
+static void note_targets(const struct mn_columns *y, const struct mn_options *options) {
+  enum { FEW = 20 };
+  if (y->cols != 1 || !y->whole[0] || y->smallest[0] < 0 || y->largest[0] > FEW) return;
+  mn_announce(options, "note: y holds whole numbers from %g to %g: if they are classes, store it as integers",
+              y->smallest[0], y->largest[0]);
+}
+
 void mn_announce_columns(const struct mn_columns columns[MN_SIDES], const struct mn_model *model,
                          const struct mn_options *options) {
   const struct mn_columns *x = &columns[MN_X];
@@ -305,4 +313,5 @@ void mn_announce_columns(const struct mn_columns columns[MN_SIDES], const struct
   note_columns(x, is_numbered, "rises by whole numbers, as row numbers do: leave it out if it is one",
                options);
   if (!model->standard[MN_X].mean) note_scales(x, options);
+  note_targets(&columns[MN_Y], options);
 }

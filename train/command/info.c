@@ -63,6 +63,10 @@ static mn_status info_checkpoint(struct mn_json *json, struct mn_hdf5_file *file
   json_fields(json, checkpoint, mn_checkpoint_model_fields);
   mn_json_boolean(json, "standardized", checkpoint->standard[MN_X][0].value != NULL);
   mn_json_boolean(json, "standardized_targets", checkpoint->standard[MN_Y][0].value != NULL);
+  mn_json_array_open(json, "classes");
+  for (int64_t k = 0; k < checkpoint->class_names.count; k++)
+    mn_json_string(json, NULL, checkpoint->class_names.names[k]);
+  mn_json_close(json);
   mn_json_close(json);
   mn_json_integer(json, "parameters", mn_model_size(&checkpoint->model));
   for (int k = MN_CHECKPOINT_VALUE + 1; k < MN_CHECKPOINT_ARRAYS; k++)

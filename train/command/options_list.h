@@ -16,9 +16,10 @@ OPTION(
     "of --data without a test part, the share of rows, of each class alike, that is held out for evaluation",
     .needs = "data")
 OPTION(INTEGER, standardize, "standardize", NULL, TRAIN, CONFIG, 0, 0, "auto",
-       "from x subtract its mean over the rows to train on, and divide by its deviation: of each column, or "
-       "one of all; real targets too, and outputs are in their own units again; auto: with --data, by column "
-       "or, where all columns have one unit, by one; alone: columns",
+       "from x subtract its mean over the rows to train on, and divide by " TEXT_OF(
+           MN_X_DEVIATIONS) " deviations: of each column, or one of all; real targets too, and outputs are "
+                            "in their own units again; auto: with --data, by column "
+                            "or, where all columns have one unit, by one; alone: columns",
        .automatic = TRAIN, .auto_value = -1, .words = standards, .alone = "columns")
 OPTION(INTEGER, part, "part", NULL, READS, 0, 0, 0, "auto",
        "which rows: the test part's, the train part's, or all of --x, a name from the file's root on; a run "
@@ -70,8 +71,9 @@ OPTION(INTEGER, patience, "patience", "N", TRAIN, COURSE, 0, LARGEST, "0",
 OPTION(FLAG, dry_run, "dry-run", NULL, TRAIN, 0, 0, 0, NULL,
        "open all that the run needs, say what it takes, and train nothing")
 HEADING("Training", "--batch 256 --lr 0.003 --weight-decay 0.01")
-OPTION(INTEGER, batch, "batch", "N", TRAIN | GRADCHECK | BENCH, CONFIG, 1, LARGEST, "64",
-       "rows a batch; of fewer rows, all")
+OPTION(INTEGER, batch, "batch", "N", TRAIN | GRADCHECK | BENCH, CONFIG, 1, LARGEST, TEXT_OF(MN_BATCH),
+       "rows a batch; by default " TEXT_OF(MN_BATCH_SMALL) " if a file has less than " TEXT_OF(
+           MN_SMALL_ROWS) " to train on, and all of fewer")
 OPTION(INTEGER, optimizer, "optimizer", NULL, TRAIN | BENCH, CONFIG, 0, 0, "adamw",
        "update rule of every parameter, PyTorch's; adamw with --weight-decay 0 is Adam",
        .words = mn_optimizer_words)

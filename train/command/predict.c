@@ -23,7 +23,8 @@
 struct scores {
   int classes;
   int64_t rows, cols; /* rows so far; K outputs */
-  size_t real;        /* bytes of an output */
+  const struct mn_class_names *names;
+  size_t real; /* bytes of an output */
   /* [K] each, for numbers: the targets' mean, Σ (target − mean)², Σ (output − target)² */
   double *mean, *spread, *error;
   int64_t *of_class, *right; /* [K] each, for classes: their rows, and the rows predicted right */
@@ -128,6 +129,11 @@ static void show_scores(const struct scores *s, struct mn_json *json) {
     array(s, json, "rmse", rmse);
     return;
   }
+  if (s->names->count) {
+    mn_json_array_open(json, "classes");
+    for (int64_t k = 0; k < s->cols; k++) mn_json_string(json, NULL, s->names->names[k]);
+    mn_json_close(json);
+  }
   array(s, json, "recall", recall);
   counts(json, "class_rows", s->of_class, s->cols);
   if (!s->confusion) return;
@@ -151,6 +157,8 @@ static void describe(const struct mn_session *s) {
     mn_announce(o, "rows: %ld of %ld, those that the run %s by --validation %g; --part all takes all",
                 (long)s->test->rows, (long)s->whole,
                 o->part == MN_ROWS_TRAIN ? "trained on, others being held out" : "held out", o->validation);
+  if (s->others)
+    mn_announce(o, "rows: all %ld, which are others than the run was trained on", (long)s->test->rows);
 }
 
 static mn_status evaluate(FILE *out, struct mn_session *s, struct mn_evaluator *evaluator,
@@ -160,6 +168,7 @@ static mn_status evaluate(FILE *out, struct mn_session *s, struct mn_evaluator *
   char where[MN_FAULT_WORDS];
   struct mn_json json;
   MN_TRY(open_scores(scores, s->test->classes, mn_model_outputs(&s->model->config), mn_model_real(s->model)));
+  scores->names = &s->model->class_names;
   MN_TRY(mn_evaluator_watch(evaluator, add_scores, scores));
   MN_TRY(mn_evaluate(evaluator, &loss, &accuracy));
   const struct mn_fault *fault = mn_evaluator_fault(evaluator, &batches, &all);
@@ -192,8 +201,8 @@ static mn_status eval(FILE *out, struct mn_session *s) {
 /* ---- predict ---- */
 
 /* The datasets of the file of outputs. */
-enum { Y, LABEL, ROW, TARGET, SETS };
-static const char *const set_names[SETS] = {"y", "label", "row", "target"};
+enum { Y, LABEL, ROW, TARGET, NAMES, SETS };
+static const char *const set_names[SETS] = {"y", "label", "row", "target", "classes"};
 
 /* The file of outputs, which is renamed to --out when it is complete. */
 struct output {
@@ -204,6 +213,7 @@ struct output {
   int64_t cols;
   size_t real;
   int classes, targets, probabilities;
+  const struct mn_class_names *names;
   void *room; /* for a batch of one of the datasets */
 };
 
@@ -236,6 +246,21 @@ static mn_status create_output(struct output *o) {
   MN_TRY(create(o, Y, o->real == sizeof(double) ? H5T_IEEE_F64LE : H5T_IEEE_F32LE, o->cols));
   if (o->classes) MN_TRY(create(o, LABEL, H5T_STD_I32LE, 0));
   return create(o, ROW, H5T_STD_I64LE, 0);
+}
+
+/* The names of the classes: that of label l has the index l. */
+static mn_status write_names(struct output *o) {
+  const hsize_t count = (hsize_t)o->names->count;
+  const struct mn_hdf5_slab all = {.rank = 1, .count = {count}};
+  if (count == 0) return MN_OK;
+  mn_hdf5_lock();
+  hid_t type = mn_hdf5_text_type(MN_CLASS_NAME);
+  if (type >= 0) o->sets[NAMES] = mn_hdf5_create(o->file, set_names[NAMES], type, 1, &count);
+  const int failed = o->sets[NAMES] < 0 || mn_hdf5_write(o->sets[NAMES], type, &all, o->names->names) < 0;
+  mn_status status = failed ? cannot_write(o) : MN_OK;
+  if (type >= 0) H5Tclose(type);
+  mn_hdf5_unlock();
+  return status;
 }
 
 /* Writes rows first … first + count − 1 of a dataset; cols as for `create`. */
@@ -325,6 +350,7 @@ static mn_status finish_output(struct output *o, int replace, mn_status status) 
 static mn_status fill_output(struct output *o, struct mn_session *s) {
   struct mn_evaluator *evaluator;
   MN_TRY(create_output(o));
+  MN_TRY(write_names(o));
   MN_TRY(copy_targets(o, s->options.batch));
   MN_TRY(open_evaluator(&evaluator, s, MN_PASS_PREDICT));
   mn_status status = mn_evaluator_predict(evaluator, take, o);
@@ -334,7 +360,8 @@ static mn_status fill_output(struct output *o, struct mn_session *s) {
 
 static mn_status predict(FILE *out, struct mn_session *s) {
   struct output o = {.file = -1,
-                     .sets = {-1, -1, -1, -1},
+                     .sets = {-1, -1, -1, -1, -1},
+                     .names = &s->model->class_names,
                      .rows = s->test,
                      .cols = mn_model_outputs(&s->model->config),
                      .real = mn_model_real(s->model),
@@ -352,9 +379,9 @@ static mn_status predict(FILE *out, struct mn_session *s) {
   free(o.room);
   MN_TRY(status);
   describe(s);
-  mn_escape_print(out, "%s: y [%ld, %ld]%s%s, row%s\n", s->options.out, (long)s->test->rows, (long)o.cols,
+  mn_escape_print(out, "%s: y [%ld, %ld]%s%s, row%s%s\n", s->options.out, (long)s->test->rows, (long)o.cols,
                   o.probabilities ? " of probabilities" : "", o.classes ? ", label" : "",
-                  o.targets ? ", target" : "");
+                  o.targets ? ", target" : "", o.names->count ? ", classes" : "");
   return MN_OK;
 }
 

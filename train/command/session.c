@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "data/dataset.h"
+#include "data/class_names.h"
 #include "engine/ranks/ranks.h"
 #include "kernels/text.h"
 #include "train/checkpoint/layout.h"
@@ -56,16 +56,56 @@ static mn_status open_synthetic(struct mn_session *s) {
   return MN_OK;
 }
 
-static mn_status open_rows(const struct mn_session *s, struct mn_dataset **out, enum mn_part part,
-                           int targets) {
+/* Whether integers are numbers: by --loss, or as the run had it. */
+static int wants_numbers(const struct mn_session *s) {
+  return s->options.loss >= 0 ? s->options.loss == MN_LOSS_MSE
+                              : s->from && s->from->model.loss == MN_LOSS_MSE;
+}
+
+/* Words are numbered as the checkpoint numbers them, or the file of --init, or the rows to train on. */
+static mn_status open_rows(struct mn_session *s, struct mn_dataset **out, enum mn_part part, int targets) {
   const struct mn_options *o = &s->options;
-  return mn_dataset_open(out, o->data, part, o->x_name, o->y_name, targets);
+  MN_TRY(mn_dataset_open(out, o->data, part, o->x_name, o->y_name,
+                         (targets ? MN_Y_REQUIRED : 0) | (wants_numbers(s) ? MN_Y_NUMBERS : 0)));
+  if (!*out || !(*out)->class_names) return MN_OK;
+  if (!s->class_names.count && s->from)
+    return mn_fail(MN_BAD_DATA, "the labels of %s are text, but those of %s are numbers: store class numbers",
+                   o->data, s->from_path);
+  if (!s->class_names.count) return mn_class_names_copy(&s->class_names, (*out)->class_names);
+  return mn_dataset_name_classes(*out, &s->class_names,
+                                 s->from   ? s->from_path
+                                 : o->init ? o->init
+                                           : "its training part");
+}
+
+/* The names of classes that the run begins with: its checkpoint's, or those of --init's. */
+static mn_status find_class_names(struct mn_session *s) {
+  struct mn_checkpoint *init = NULL;
+  if (s->from) return mn_class_names_copy(&s->class_names, &s->from->class_names);
+  if (!s->options.init || mn_checkpoint_read(&init, s->options.init, NULL, 1, 0) != MN_OK) return MN_OK;
+  const mn_status status = mn_class_names_copy(&s->class_names, &init->class_names);
+  mn_checkpoint_free(init);
+  return status;
+}
+
+/* Integers that look like numbers are trained as classes, or as numbers, only if --loss says so. */
+static mn_status check_classes(const struct mn_session *s) {
+  enum { FEW = 10, SHARE = 10 };
+  const struct mn_dataset *d = s->train;
+  if (s->from || s->options.loss >= 0 || !d->classes || d->class_names || d->outputs <= FEW) return MN_OK;
+  if (d->outputs <= MN_CLASSES_MOST && d->outputs <= d->rows / SHARE) return MN_OK;
+  return mn_fail(MN_BAD_DATA,
+                 "%s: %s holds integers up to %lld in %lld rows: if they are numbers, --loss mse, or floats, "
+                 "trains on them; if they are classes, --loss cross-entropy does",
+                 s->options.data, d->y_name, (long long)d->outputs - 1, (long long)d->rows);
 }
 
 /* Under --validation splits the only part into train and test parts. */
 static mn_status open_file(struct mn_session *s) {
   const struct mn_options *o = &s->options;
+  MN_TRY(find_class_names(s));
   MN_TRY(open_rows(s, &s->train, MN_PART_TRAIN, 1));
+  MN_TRY(check_classes(s));
   MN_TRY(open_rows(s, &s->test, MN_PART_TEST, 1));
   if (o->validation == 0) return MN_OK;
   if (s->test)
@@ -160,14 +200,8 @@ static mn_status open_inputs(struct mn_session *s, struct mn_model_config *confi
                    s->from   ? "a new run with --validation 0.1 or --test-rows has some"
                    : o->data ? "--validation 0.1 holds a tenth out"
                              : "give --test-rows");
-  if (o->data && s->train->classes && s->train->outputs > s->train->rows && mn_ranks_first(s->ranks))
-    mn_escape_print(
-        stderr,
-        "minnow: warning: %s has a label %lld in y, so that the head has %lld classes for %lld rows: "
-        "if that label is wrong, correct it or leave out its row; targets that are numbers are floats\n",
-        o->data, (long long)s->train->outputs - 1, (long long)s->train->outputs, (long long)s->train->rows);
-  if (!s->from && !mn_options_given(o, "batch") && o->batch > s->train->rows)
-    s->options.batch = s->train->rows;
+  if (!s->from && !mn_options_given(o, "batch") && o->data && s->train->rows < MN_SMALL_ROWS)
+    s->options.batch = s->train->rows < MN_BATCH_SMALL ? s->train->rows : MN_BATCH_SMALL;
   if (o->batch > s->train->rows)
     return mn_fail(MN_USAGE, "--batch %ld is more than the %ld rows %s; --batch %ld or less works",
                    (long)o->batch, (long)s->train->rows,
@@ -217,6 +251,7 @@ mn_status mn_session_train(struct mn_session *s, const struct mn_options *option
   MN_TRY(check_memory(s, &config, &optimizer.rule));
   MN_TRY(mn_model_open(&s->model, s->device, &config));
   MN_TRY(mn_optimizer_open(&s->optimizer, s->model, &optimizer));
+  if (s->train->class_names) MN_TRY(mn_model_name_classes(s->model, &s->class_names));
   if (s->from) {
     MN_TRY(mn_snapshot_restore(s->from, s->model, s->optimizer, &s->progress));
     /* The next sample follows those trained on, in the order of these rows. */
@@ -262,6 +297,7 @@ mn_status mn_session_columns(struct mn_session *s, const int *stop) {
   }
   if (!standardizes) return MN_OK;
   if (asked == MN_STANDARDIZE_ONE || (asked < 0 && mn_columns_alike(c, s->train->x_type))) mn_columns_pool(c);
+  for (int64_t i = 0; i < c->cols; i++) c->scale[i] *= MN_X_DEVIATIONS;
   MN_TRY(mn_model_standardize(s->model, c->mean, c->scale));
   return standardize_targets(s, stop);
 }
@@ -288,17 +324,70 @@ static mn_status weights_model(const struct mn_session *s, struct mn_model_confi
   return MN_OK;
 }
 
-/* Takes the part that the run held out, or the other one, if the number of rows is that run's. */
+/* Opens the rows of a part that the run held out, or trained on. */
+static mn_status open_held_out(struct mn_session *s, struct mn_dataset **out, enum mn_part part) {
+  MN_TRY(open_rows(s, out, MN_PART_TRAIN, 1));
+  return mn_dataset_hold_out(out, part, s->options.validation, s->from->progress.seed, s->stratified);
+}
+
+/* The fingerprint of the sample of a part, of the values that the run read. */
+static mn_status read_part(struct mn_session *s, enum mn_part part, struct mn_fingerprint *out) {
+  const struct mn_checkpoint *c = s->from;
+  struct mn_dataset *d = NULL;
+  double *inverse[MN_SIDES] = {NULL, NULL};
+  mn_status status = open_held_out(s, &d, part);
+  if (status == MN_OK) {
+    const size_t real = c->tensors[0].real;
+    struct mn_rows_form form = {.real = real, .x_row = (size_t)d->inputs * real, .threads = 1};
+    form.y_row = d->classes ? sizeof(int32_t) : (size_t)d->outputs * real;
+    for (int side = 0; side < MN_SIDES; side++) {
+      const struct mn_checkpoint_tensor *t = c->standard[side];
+      if (!t[0].value) continue;
+      inverse[side] = malloc((size_t)t[1].cols * sizeof(double));
+      for (int64_t i = 0; inverse[side] && i < t[1].cols; i++)
+        inverse[side][i] = 1 / ((const double *)t[1].value)[i];
+      form.standard[side] = (struct mn_standard){t[0].value, t[1].value, inverse[side]};
+      if (!inverse[side]) status = mn_fail(MN_NO_MEMORY, "no memory to compare rows");
+    }
+    if (status == MN_OK) status = mn_read_sample(d, &form, out, NULL);
+  }
+  mn_dataset_close(d);
+  free(inverse[MN_X]), free(inverse[MN_Y]);
+  return status;
+}
+
+/* Whether these are the rows that the run held some out of: by their fingerprint or, as minnow 0.3 kept none,
+ * by their number. */
+static mn_status are_the_runs(struct mn_session *s, int *same) {
+  const char *trained = mn_resume_find(s, "train_rows"), *then = mn_resume_find(s, "data_rows");
+  const int64_t rows = s->test->rows, held_out = mn_dataset_held_out(rows, s->options.validation);
+  struct mn_fingerprint train, test;
+  char now[MN_FINGERPRINT_TEXT];
+  *same = trained && rows - held_out == strtoll(trained, NULL, 10) &&
+          s->test->inputs == s->from->model.inputs && s->test->outputs > 0;
+  if (!*same || !then) return MN_OK;
+  MN_TRY(read_part(s, MN_PART_TRAIN, &train));
+  MN_TRY(read_part(s, MN_PART_TEST, &test));
+  mn_fingerprint_show(now, &train, &test);
+  *same = mn_fingerprint_same(then, now);
+  return MN_OK;
+}
+
+/* Takes the part that the run held out, or the other one, if these are that run's rows. */
 static mn_status take_part(struct mn_session *s, enum mn_part part) {
   const struct mn_options *o = &s->options;
-  const char *share = mn_resume_find(s, "validation"), *trained = mn_resume_find(s, "train_rows");
+  const char *share = mn_resume_find(s, "validation");
+  int same = 0;
   if (share) MN_TRY(mn_options_set(&s->options, "validation", share));
-  int64_t rows = s->test->rows;
-  if (o->validation > 0 && trained &&
-      rows - mn_dataset_held_out(rows, o->validation) == strtoll(trained, NULL, 10)) {
-    s->whole = rows;
+  if (o->validation > 0) {
+    const int64_t rows = s->test->rows;
     s->stratified = mn_resume_find(s, MN_VALIDATION_DRAW) != NULL;
-    return mn_dataset_hold_out(&s->test, part, o->validation, s->from->progress.seed, s->stratified);
+    const mn_status status = are_the_runs(s, &same);
+    if (status != MN_OK && status != MN_BAD_DATA) return status;
+    if (same) s->whole = rows;
+    if (same)
+      return mn_dataset_hold_out(&s->test, part, o->validation, s->from->progress.seed, s->stratified);
+    s->others = 1;
   }
   if (part == MN_PART_TRAIN || o->part != MN_ROWS_TEST) return MN_OK;
   return mn_fail(MN_USAGE,
@@ -331,6 +420,7 @@ mn_status mn_session_read(struct mn_session *s, const struct mn_options *options
   snprintf(s->from_path, sizeof s->from_path, "%s", o->checkpoint);
   MN_TRY(mn_checkpoint_recognise(o->checkpoint, &checkpoint));
   if (checkpoint) MN_TRY(load_checkpoint(s));
+  MN_TRY(find_class_names(s));
   MN_TRY(open_part(s, targets));
   if (checkpoint)
     config = s->from->model;
@@ -355,6 +445,7 @@ void mn_session_close(struct mn_session *s) {
   mn_dataset_close(s->train);
   mn_dataset_close(s->test);
   mn_checkpoint_free(s->from);
+  free(s->class_names.names);
   mn_device_close(s->device);
   mn_checkpoint_unlock(s->lock);
   mn_ranks_close(s->ranks);

@@ -19,7 +19,8 @@ struct mn_session {
   struct mn_options options; /* the command line's, and those that a checkpoint's /config adds */
   struct mn_ranks *ranks;    /* that train together (engine/ranks/ranks.h); NULL for a run without others */
   struct mn_device *device;
-  struct mn_dataset *train, *test; /* test may be NULL; eval and predict have test alone */
+  struct mn_dataset *train, *test;   /* test may be NULL; eval and predict have test alone */
+  struct mn_class_names class_names; /* of classes that are words, in the model's order; count 0 without */
   struct mn_model *model;
   struct mn_optimizer *optimizer;  /* train alone */
   struct mn_checkpoint_lock *lock; /* on --checkpoint, while training; NULL without one */
@@ -29,6 +30,7 @@ struct mn_session {
   uint64_t weights;                    /* a hash of --init's */
   struct mn_columns columns[MN_SIDES]; /* of x and real y in a new run, of all rows or some; or cols 0 */
   int64_t whole;  /* rows of --data if --validation divided them into train and test; else 0 */
+  int others;     /* eval, predict: these are not the rows that the run held some out of */
   int stratified; /* mn_dataset_hold_out stratified them; runs of minnow 0.3 did not */
   /* A resumed run: the name and the old value of each option that it changes. */
   struct mn_text changed[MN_CHECKPOINT_OPTIONS];
@@ -61,7 +63,7 @@ mn_status mn_session_horizon(const struct mn_session *session, int64_t *horizon)
 mn_status mn_session_columns(struct mn_session *session, const int *stop);
 
 /* mn_session_train for `eval` and `predict`: model, parameters and precision come from --checkpoint, rows
- * from --data by --part. If a run used --validation and --data has the run's number of rows, the seed
+ * from --data by --part. If a run used --validation and --data has its rows, by their fingerprint, the seed
  * determines which rows it held out. If --checkpoint is a file of weights alone, sizes follow from the
  * weights; groups, constants and loss are the options'. MN_USAGE names a missing option. */
 mn_status mn_session_read(struct mn_session *session, const struct mn_options *options, int targets);

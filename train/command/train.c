@@ -201,7 +201,8 @@ static mn_status open_rows(struct run *r, const struct mn_options *options) {
   MN_TRY(
       mn_trainer_open(&r->trainer, s->model, s->optimizer, s->train, &config, s->from ? &s->progress : NULL));
   if (s->test)
-    MN_TRY(mn_evaluator_open(&r->evaluator, s->model, s->test, MN_PASS_EVALUATE, o->batch, config.place));
+    MN_TRY(mn_evaluator_open(&r->evaluator, s->model, s->test, MN_PASS_EVALUATE,
+                             o->batch < MN_BATCH ? MN_BATCH : o->batch, config.place)); /* as eval does */
   MN_TRY(measure_test(r, config.stop));
   return mn_resume_data(s, &r->trainer->progress, &mn_loader_placement(r->trainer->loader)->fingerprint,
                         r->evaluator ? &mn_evaluator_placement(r->evaluator)->fingerprint : NULL);

@@ -1,0 +1,244 @@
+/* Labels that are words: text, bools and enums train as their numbers in order of bytes do; checkpoints keep
+ * the names, by which other files are read. Integers that look like numbers need a word on what they are.
+ * Rows of another file are all taken. */
+#include "tests/command_run.h"
+#include "tests/files_same.h"
+#include "train/checkpoint/checkpoint.h"
+
+enum { ROWS = 120, COLS = 3, CLASSES = 4, LONGEST = 63 };
+
+/* In order of bytes: upper case, lower case, beyond ASCII. */
+static const char *const words[CLASSES] = {"Zoo", "a word of two", "b", "\xc3\x84rger"};
+static float x[ROWS][COLS];
+static int classes[ROWS];
+
+static const struct result *run_well(const char *line) {
+  const struct result *r = run(line);
+  assert_succeeds(line, r);
+  return r;
+}
+
+static hid_t text_type(size_t size) {
+  hid_t type = H5Tcopy(H5T_C_S1);
+  assert_true(H5Tset_size(type, size) >= 0 && H5Tset_cset(type, H5T_CSET_UTF8) >= 0);
+  return type;
+}
+
+static hid_t enum_type(void) {
+  hid_t type = H5Tenum_create(H5T_NATIVE_SHORT);
+  for (short i = 0; i < CLASSES; i++) {
+    const short value = (short)(7 - 3 * i); /* not in the order of names */
+    assert_true(H5Tenum_insert(type, words[i], &value) >= 0);
+  }
+  return type;
+}
+
+enum kind { NUMBERS, FIXED, VARIABLE, ENUM, KINDS };
+
+/* Rows first … end − 1, with labels of a kind. */
+static void put_rows(hid_t file, const char *part, int first, int end, enum kind kind) {
+  static char fixed[ROWS][16];
+  static const char *variable[ROWS];
+  static short members[ROWS];
+  char name[64];
+  for (int n = 0; n < ROWS; n++) {
+    strcpy(fixed[n], words[classes[n]]);
+    variable[n] = words[classes[n]];
+    members[n] = (short)(7 - 3 * classes[n]);
+  }
+  const hsize_t sizes[] = {(hsize_t)(end - first), COLS};
+  const void *values[] = {classes + first, fixed + first, variable + first, members + first};
+  hid_t types[] = {H5Tcopy(H5T_NATIVE_INT), text_type(16), text_type(H5T_VARIABLE), enum_type()};
+  snprintf(name, sizeof name, "%sx", part);
+  put(file, name, H5T_NATIVE_FLOAT, 2, sizes, x[first]);
+  snprintf(name, sizeof name, "%sy", part);
+  put(file, name, types[kind], 1, sizes, values[kind]);
+  for (int k = 0; k < KINDS; k++) H5Tclose(types[k]);
+}
+
+static void write_rows(const char *name, int first, int end, enum kind kind) {
+  hid_t file = H5Fcreate(name, H5F_ACC_TRUNC, H5P_DEFAULT, H5P_DEFAULT);
+  assert_true(file >= 0);
+  put_rows(file, "", first, end, kind);
+  H5Fclose(file);
+}
+
+#define TRAIN "train --quiet --device cpu --hidden 8 --epochs 3 "
+
+static void words_train_as_their_numbers_do(void **state) {
+  static const char *const files[] = {"numbers.h5", "fixed.h5", "variable.h5", "enum.h5"};
+  for (int k = 0; k < KINDS; k++) {
+    char line[200];
+    write_rows(files[k], 0, ROWS, (enum kind)k);
+    snprintf(line, sizeof line, TRAIN "--validation 0.25 --data %s --checkpoint run-%d.h5", files[k], k);
+    run_well(line);
+    struct mn_checkpoint *a, *b;
+    assert_int_equal(mn_checkpoint_load(&a, "run-0.h5"), MN_OK);
+    snprintf(line, sizeof line, "run-%d.h5", k);
+    assert_int_equal(mn_checkpoint_load(&b, line), MN_OK);
+    for (int i = 0; i < a->tensor_count; i++)
+      assert_memory_equal(a->tensors[i].value, b->tensors[i].value,
+                          (size_t)(a->tensors[i].rows * a->tensors[i].cols) * a->tensors[i].real);
+    assert_int_equal(b->class_names.count, k ? CLASSES : 0);
+    assert_int_equal(b->version, k ? 3 : 2);
+    for (int i = 0; i < b->class_names.count; i++) assert_string_equal(b->class_names.names[i], words[i]);
+    mn_checkpoint_free(a), mn_checkpoint_free(b);
+  }
+  run_well("diff run-1.h5 run-2.h5");
+  run_well("verify run-2.h5");
+  assert_non_null(strstr(run_well("info run-2.h5")->out, "classes: Zoo a word of two b \xc3\x84rger"));
+}
+
+static double loss_of(const char *line) {
+  const char *at = strstr(run_well(line)->out, "\"loss\":");
+  assert_non_null(at);
+  return strtod(at + 7, NULL);
+}
+
+/* Files whose words are some of the model's, so that numbers of their own would be others. */
+static void a_checkpoint_numbers_other_files(void **state) {
+#define EVAL "eval --quiet --json --device cpu --checkpoint run-2.h5 --data "
+  int first = 0;
+  while (classes[first] == 0 || classes[first + 1] == 0 || classes[first + 2] == 0) first++;
+  write_rows("few.h5", first, first + 3, VARIABLE);
+  write_rows("few-numbers.h5", first, first + 3, NUMBERS);
+  assert_true(loss_of(EVAL "few.h5") == loss_of(EVAL "few-numbers.h5"));
+  assert_non_null(strstr(run_well(EVAL "few.h5")->out, "\"classes\":[\"Zoo\",\"a word of two\","));
+  run_well("predict --quiet --device cpu --checkpoint run-2.h5 --data few.h5 --out few-out.h5");
+  int target[3];
+  char names[CLASSES][64];
+  hid_t file = H5Fopen("few-out.h5", H5F_ACC_RDONLY, H5P_DEFAULT), type = text_type(64);
+  hid_t set = H5Dopen2(file, "target", H5P_DEFAULT), of_names = H5Dopen2(file, "classes", H5P_DEFAULT);
+  assert_true(H5Dread(set, H5T_NATIVE_INT, H5S_ALL, H5S_ALL, H5P_DEFAULT, target) >= 0);
+  assert_true(H5Dread(of_names, type, H5S_ALL, H5S_ALL, H5P_DEFAULT, names) >= 0);
+  H5Dclose(set), H5Dclose(of_names), H5Tclose(type), H5Fclose(file);
+  for (int i = 0; i < 3; i++) assert_string_equal(names[target[i]], words[classes[first + i]]);
+  run_well(TRAIN "--data few.h5 --init run-2.h5 --lr 1e-9 --checkpoint tuned.h5");
+  assert_true(fabs(loss_of("eval --quiet --json --device cpu --checkpoint tuned.h5 --data few.h5") -
+                   loss_of(EVAL "few.h5")) < 1e-4);
+  assert_complains("eval", run("eval --device cpu --checkpoint run-0.h5 --data few.h5"), 65,
+                   "few.h5 are text|run-0.h5 are numbers");
+}
+
+/* The test part is numbered as the training part, of which it lacks a word; a stopped run goes on to the same
+ * bytes, and a fork of it begins from there. */
+static void parts_and_resumes_keep_the_numbers(void **state) {
+  for (int all = 0; all < 2; all++) {
+    hid_t file = H5Fcreate("parts.h5", H5F_ACC_TRUNC, H5P_DEFAULT, H5P_DEFAULT);
+    put_rows(file, all ? "train/" : "test/", 0, ROWS, VARIABLE);
+    put_rows(file, all ? "test/" : "train/", 1, 4, VARIABLE);
+    H5Fclose(file);
+    if (!all)
+      assert_complains("train", run(TRAIN "--data parts.h5"), 65,
+                       "parts.h5|test/y|none of the|classes of its training part");
+  }
+  run_well(TRAIN "--data parts.h5 --checkpoint whole.h5");
+  run_well(TRAIN "--data parts.h5 --checkpoint stopped.h5 --stop-at 5");
+  run_well("train --quiet --device cpu --checkpoint stopped.h5 --resume");
+  assert_same("whole.h5", "stopped.h5");
+  write_rows("other.h5", 0, ROWS, VARIABLE);
+  hid_t file = H5Fopen("other.h5", H5F_ACC_RDWR, H5P_DEFAULT), set = H5Dopen2(file, "y", H5P_DEFAULT);
+  hid_t type = text_type(H5T_VARIABLE);
+  const char *others[ROWS];
+  for (int n = 0; n < ROWS; n++) others[n] = n == 17 ? "c" : words[1];
+  assert_true(H5Dwrite(set, type, H5S_ALL, H5S_ALL, H5P_DEFAULT, others) >= 0);
+  H5Tclose(type), H5Dclose(set), H5Fclose(file);
+  assert_complains("eval", run("eval --device cpu --checkpoint whole.h5 --data other.h5"), 65,
+                   "other.h5|row 17|'c'|none of the 4 classes of whole.h5");
+}
+
+/* Trains on `count` words, each made by `word`. */
+static void refuse_words(int count, void (*word)(char *text, int n), const char *complaint) {
+  static char text[2048][LONGEST + 2];
+  static float zeros[2048];
+  const hsize_t rows = (hsize_t)count, sizes[] = {rows, 1};
+  for (int n = 0; n < count; n++) memset(text[n], 0, sizeof *text), word(text[n], n);
+  hid_t file = H5Fcreate("bad.h5", H5F_ACC_TRUNC, H5P_DEFAULT, H5P_DEFAULT), type = text_type(sizeof *text);
+  put(file, "x", H5T_NATIVE_FLOAT, 2, sizes, zeros);
+  put(file, "y", type, 1, sizes, text);
+  H5Tclose(type), H5Fclose(file);
+  assert_complains(complaint, run(TRAIN "--data bad.h5"), 65, complaint);
+}
+
+static void an_empty_one(char *text, int n) {
+  if (n != 3) strcpy(text, "word");
+}
+
+static void a_long_one(char *text, int n) {
+  memset(text, 'a', LONGEST + (n == 9));
+}
+
+static void each_another(char *text, int n) {
+  snprintf(text, LONGEST, "%d", n);
+}
+
+static void words_that_are_no_names_are_refused(void **state) {
+  refuse_words(40, an_empty_one, "bad.h5|dataset y, row 3|0 bytes");
+  refuse_words(40, a_long_one, "bad.h5|dataset y, row 9|64 bytes");
+  refuse_words(1001, each_another, "bad.h5|dataset y|more than 1000|floats");
+  assert_complains("mse", run(TRAIN "--loss mse --data fixed.h5"), 65, "fixed.h5|dataset y|string");
+}
+
+/* More than ten classes, and more than a tenth of the rows, or 1000. */
+static void integers_may_be_numbers(void **state) {
+  static int y[20001];
+  static float zeros[20001];
+  static const struct {
+    int rows, largest, refused;
+  } cases[] = {{90, 9, 0}, {90, 10, 1}, {200, 19, 0}, {200, 20, 1}, {20001, 999, 0}, {20001, 1000, 1}};
+  for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+    const hsize_t sizes[] = {(hsize_t)cases[i].rows, 1};
+    for (int n = 0; n < cases[i].rows; n++) y[n] = n % (cases[i].largest + 1), zeros[n] = (float)(n % 7);
+    hid_t file = H5Fcreate("integers.h5", H5F_ACC_TRUNC, H5P_DEFAULT, H5P_DEFAULT);
+    put(file, "x", H5T_NATIVE_FLOAT, 2, sizes, zeros);
+    put(file, "y", H5T_NATIVE_INT, 1, sizes, y);
+    H5Fclose(file);
+    const char *line = "train --quiet --device cpu --hidden 8 --steps 2 --data integers.h5";
+    if (cases[i].refused)
+      assert_complains(line, run(line), 65, "integers.h5|--loss mse|floats|--loss cross-entropy");
+    else
+      run_well(line);
+    run_well("train --quiet --device cpu --hidden 8 --steps 2 --data integers.h5 --loss cross-entropy");
+  }
+  run_well("train --quiet --device cpu --hidden 8 --steps 9 --data integers.h5 --loss mse --checkpoint "
+           "as-numbers.h5");
+  const struct result *r = run_well("eval --device cpu --checkpoint as-numbers.h5 --data integers.h5");
+  assert_non_null(strstr(r->out, "\nr2: "));
+}
+
+/* Of as many rows as the run's, which held a quarter out. */
+static void rows_of_another_file_are_all_taken(void **state) {
+#define ROWS_OF(file) "eval --device cpu --checkpoint run-0.h5 --data " file
+  assert_non_null(strstr(run_well(ROWS_OF("numbers.h5"))->out, "rows: 30\n"));
+  x[ROWS - 1][0] += 1;
+  write_rows("changed.h5", 0, ROWS, NUMBERS);
+  const struct result *r = run_well(ROWS_OF("changed.h5"));
+  assert_non_null(strstr(r->out, "rows: 120\n"));
+  assert_non_null(strstr(r->err, "rows: all 120, which are others"));
+  assert_complains("part", run(ROWS_OF("changed.h5 --part test")), 64, "changed.h5 has no test part");
+  x[ROWS - 1][0] -= 1;
+  write_rows("again.h5", 0, ROWS, NUMBERS);
+  assert_non_null(strstr(run_well(ROWS_OF("again.h5"))->out, "rows: 30\n"));
+}
+
+static int set_up_rows(void **state) {
+  if (set_up(state) != 0) return -1;
+  uint32_t word = 3;
+  for (int n = 0; n < ROWS; n++) {
+    for (int c = 0; c < COLS; c++) x[n][c] = (float)((word = word * 1664525 + 1013904223) >> 8) / 8388608 - 1;
+    classes[n] = (x[n][0] > 0) + 2 * (x[n][1] > 0);
+  }
+  return 0;
+}
+
+int main(void) {
+  const struct CMUnitTest tests[] = {
+      cmocka_unit_test(words_train_as_their_numbers_do),
+      cmocka_unit_test(a_checkpoint_numbers_other_files),
+      cmocka_unit_test(parts_and_resumes_keep_the_numbers),
+      cmocka_unit_test(words_that_are_no_names_are_refused),
+      cmocka_unit_test(integers_may_be_numbers),
+      cmocka_unit_test(rows_of_another_file_are_all_taken),
+  };
+  return cmocka_run_group_tests(tests, set_up_rows, tear_down);
+}
