@@ -260,9 +260,9 @@ static double apart(const struct mn_checkpoint *a, const struct mn_checkpoint *b
 
 /* Behind the next loss or norm of a gradient; NULL: there is none. */
 static char *next_number(char *text) {
-  static const char *const keys[] = {"loss\":", "norm\":"};
+  static const char *const keys[] = {"loss\":", "norm\":", "r2\":"};
   char *first = NULL;
-  for (int i = 0; i < 2; i++) {
+  for (int i = 0; i < 3; i++) {
     char *found = strstr(text, keys[i]);
     if (found && (!first || found + strlen(keys[i]) < first)) first = found + strlen(keys[i]);
   }
