@@ -43,7 +43,8 @@ static int count_of(const char *text, const char *what) {
 }
 
 /* What the program writes to a terminal of so many columns, its stderr, until it has drawn over a bar four
- * times, or has told five epochs if `bars` is 0; and none is drawn then. */
+ * times, or has told five epochs if `bars` is 0, or until it ends if that is negative; and none is drawn
+ * then. */
 static void on_terminal(char *text, const char *kind, int columns, int bars, int status, const char *line) {
   assert_int_equal(setenv("TERM", kind, 1), 0);
   const struct winsize size = {.ws_row = 24, .ws_col = (unsigned short)columns};
@@ -58,25 +59,27 @@ static void on_terminal(char *text, const char *kind, int columns, int bars, int
   /* Once the program has ended, reading from its terminal fails. */
   for (ssize_t got; used < TEXT - 1 && (got = read(master, text + used, TEXT - 1 - used)) > 0;) {
     text[used += (size_t)got] = 0;
-    int told = bars ? count_of(text, "\033[K") >= 4 : count_of(text, ", epoch ") >= 5;
-    if (stopped || (!told && time(NULL) < patience)) continue;
+    int told = bars > 0 ? count_of(text, "\033[K") >= 4 : count_of(text, ", epoch ") >= 5;
+    if (stopped || ((!told || bars < 0) && time(NULL) < patience)) continue;
     assert_int_equal(kill(child, SIGINT), 0);
     stopped = 1;
   }
   assert_int_equal(wait_for(child), status);
   close(master);
   close(out);
-  if (bars && count_of(text, "\033[K") < 4) fail_msg("%d columns: no bar is drawn over: '%s'", columns, text);
-  if (!bars && (strchr(text, '\033') || count_of(text, ", epoch ") < 5))
+  if (bars > 0 && count_of(text, "\033[K") < 4)
+    fail_msg("%d columns: no bar is drawn over: '%s'", columns, text);
+  if (bars <= 0 && (strchr(text, '\033') || count_of(text, ", epoch ") < (bars ? 1 : 5)))
     fail_msg("%s, %d columns: '%s'", kind, columns, text);
 }
 
-#define LONG_RUN "train --device cpu --synthetic 20000 --in 64 --hidden 128,128 --groups 8 --epochs 10000"
+#define RUN "train --device cpu --synthetic 20000 --in 64 --hidden 128,128 --groups 8"
+#define LONG_RUN RUN " --epochs 10000"
 
 static void no_bar_without_room(void **state) {
   static char text[TEXT];
-  on_terminal(text, "dumb", 80, 0, 75, LONG_RUN);
-  on_terminal(text, "xterm", 39, 0, 75, LONG_RUN);
+  on_terminal(text, "dumb", 80, 0, 75, RUN " --epochs 40"); /* more would not have a line each */
+  on_terminal(text, "xterm", 39, 0, 75, RUN " --epochs 40");
 }
 
 static void the_bar_fits(void **state) {
@@ -175,6 +178,66 @@ static void short_epochs_have_a_speed(void **state) {
   assert_int_equal(told, 40);
 }
 
+/* The lines of epochs in `text` that begin at a line's start, and whether the last is of this step. */
+static int epochs_in(const char *text, int last) {
+  int told = 0, step = 0;
+  for (const char *at = text; (at = strstr(at, "\nstep ")); at++)
+    if (strstr(at, ", epoch ") && sscanf(at, "\nstep %d, epoch", &step) == 1) told++;
+  return step == last ? told : -told;
+}
+
+/* Of many epochs some have a line, whose loss is the mean since the line before. The log has them all. */
+static void many_epochs_have_forty_lines(void **state) {
+  char line[256], name[32], text[512], want[64], shown[MN_SHOWN];
+  for (int tests = 0; tests < 2; tests++) {
+    snprintf(line, sizeof line,
+             "train --device cpu --synthetic 60 --in 8 --hidden 16 --groups 4 --batch 50 --epochs 99 "
+             "--log-every 1 --test-rows %d --log many-%d.jsonl",
+             10 * tests, tests);
+    const struct result *r = run(line);
+    assert_succeeds(line, r);
+    snprintf(name, sizeof name, "many-%d.jsonl", tests);
+    FILE *log = fopen(name, "r");
+    assert_non_null(log);
+    double loss, sum = 0;
+    int step, evaluations = 0, samples = 60, steps = (99 * samples + 49) / 50;
+    const int begins = (3 * samples + 49) / 50, until = (6 * samples + 49) / 50;
+    while (fgets(text, sizeof text, log)) {
+      evaluations += strstr(text, "\"eval\",") != NULL;
+      if (strstr(text, "\"step\",") && sscanf(strstr(text, "\"step\":"), "\"step\":%d", &step) == 1 &&
+          sscanf(strstr(text, "\"loss\":"), "\"loss\":%lf", &loss) == 1 && step > begins && step <= until)
+        sum += loss;
+    }
+    fclose(log);
+    assert_int_equal(evaluations, 99 * tests);
+    assert_int_equal(epochs_in(r->err, steps), 33);
+    snprintf(want, sizeof want, "\nstep %d, epoch 6: loss %s, ", until,
+             mn_show_number(shown, sum / (until - begins), 5));
+    if (!strstr(r->err, want)) fail_msg("no line '%s' in '%s'", want + 1, r->err);
+  }
+  const struct result *r = run(
+      "train --device cpu --synthetic 50 --in 8 --hidden 16 --groups 4 --batch 50 --epochs 100 --test-rows 0 "
+      "--stop-at 50");
+  assert_int_equal(epochs_in(r->err, 50), 17); /* 16 of three epochs each, and the last */
+}
+
+/* On a terminal lines are broken at blanks; elsewhere each is one line. */
+static void lines_fit_the_terminal(void **state) {
+  static char text[TEXT];
+  const char *line =
+      "train --device cpu --synthetic 2000 --in 64 --hidden 128,128 --epochs 3 --checkpoint fits.h5";
+  on_terminal(text, "dumb", 60, -1, 0, line);
+  char *rest = text;
+  int indented = 0;
+  for (char *at; (at = strsep(&rest, "\n"));) {
+    if (strcspn(at, "\r") > 59) fail_msg("60 columns: '%s'", at);
+    indented += strncmp(at, "  ", 2) == 0 && at[2] != ' ';
+  }
+  assert_true(indented >= 3); /* of the model, the training, the speed */
+  const struct result *r = run("train --device cpu --synthetic 2000 --in 64 --hidden 128,128 --epochs 3");
+  if (strstr(r->err, "\n  ") || !strstr(r->err, "model: ")) fail_msg("'%s'", r->err);
+}
+
 static void one_channel_a_group_is_told(void **state) {
   const char *const told = "note: block 1 has one channel a group", *const last = "note: block 2 has one";
   const struct result *r =
@@ -193,6 +256,8 @@ int main(void) {
       cmocka_unit_test(long_work_is_told),
       cmocka_unit_test(epochs_are_told),
       cmocka_unit_test(short_epochs_have_a_speed),
+      cmocka_unit_test(many_epochs_have_forty_lines),
+      cmocka_unit_test(lines_fit_the_terminal),
       cmocka_unit_test(one_channel_a_group_is_told),
   };
   return cmocka_run_group_tests(tests, set_up, tear_down);

@@ -2,6 +2,7 @@
  * rows. */
 #include "train/command/announce.h"
 
+#include <limits.h>
 #include <math.h>
 #include <omp.h>
 #include <stdarg.h>
@@ -137,15 +138,33 @@ void mn_progress_step(const struct mn_trainer *t) {
 
 /* ---- notes ---- */
 
+/* Copies a line, broken at blanks to fit so many columns; the rest is indented. A longer word stays whole. */
+static void wrap(char *out, size_t size, const char *line, int columns) {
+  size_t used = 0;
+  int column = 0;
+  for (size_t length; *line && used + 4 < size; line += length) {
+    int width = 0;
+    length = 1 + strcspn(line + 1, " ");
+    for (size_t i = 0; i < length; i++) width += ((unsigned char)line[i] & 0xc0) != 0x80; /* UTF-8 */
+    const int breaks = *line == ' ' && column + width > columns;
+    column = breaks ? width + 1 : column + width; /* two blanks, and the word without the one before it */
+    used += (size_t)snprintf(out + used, size - used, "%s%.*s", breaks ? "\n " : "", (int)length, line);
+  }
+}
+
 void mn_announce(const struct mn_options *options, const char *format, ...) {
   if (options->quiet) return;
   va_list arguments;
-  char line[MN_MESSAGE];
+  char line[MN_MESSAGE], shown[MN_MESSAGE], wrapped[2 * MN_MESSAGE] = "";
   va_start(arguments, format);
   vsnprintf(line, sizeof line, format, arguments);
   va_end(arguments);
   mn_progress_clear();
-  mn_escape_print(stderr, "%s\n", line); /* in one write, since other threads print lines too */
+  mn_escape(shown, sizeof shown, line);
+  const int columns = isatty(STDERR_FILENO) ? mn_show_columns(STDERR_FILENO) - 1 : 0;
+  wrap(wrapped, sizeof wrapped - 1, shown, columns >= LEAST_COLUMNS - 1 ? columns : INT_MAX);
+  strcat(wrapped, "\n");
+  fputs(wrapped, stderr); /* in one write, since other threads print lines too */
 }
 
 /* An OpenBLAS older than the processor falls back to SSE3 kernels. Returns the OPENBLAS_CORETYPE that selects

@@ -24,7 +24,8 @@ void mn_announce_training(const struct mn_trainer *trainer, const struct mn_opti
 void mn_announce_columns(const struct mn_columns columns[MN_SIDES], const struct mn_model *model,
                          const struct mn_options *options);
 
-/* Prints a line, printf-like. Silent under --quiet. */
+/* Prints a line, printf-like; on a terminal of at least 40 columns it is broken at blanks to fit. Silent
+ * under --quiet. */
 void mn_announce(const struct mn_options *options, const char *format, ...)
     __attribute__((format(printf, 2, 3)));
 

@@ -243,7 +243,31 @@ static int epoch_ended(const struct mn_trainer *t) {
   return p->epoch > (p->samples - t->batch * t->optimizer->config.accumulate) / p->rows;
 }
 
-/* An epoch's line: the mean loss since the one before, and the latest scores on the test rows. The losses
+/* Whether the last --patience epochs brought no improvement. A resumed run ends at the same epoch. */
+static int patience_is_out(const struct run *r) {
+  const struct mn_progress *p = &r->trainer->progress;
+  const int64_t patience = r->session.options.patience;
+  return patience > 0 && p->epoch - p->best_epoch >= patience;
+}
+
+/* Whether the epoch that has ended, if any, has a line: of a run at most 40, and the last. */
+static int is_told(const struct run *r) {
+  const struct mn_progress *p = &r->trainer->progress;
+  const double each = (double)(r->trainer->batch * r->trainer->optimizer->config.accumulate), most = 40;
+  const double every = ceil((double)r->trainer->schedule.horizon * each / (double)p->rows / most);
+  const double before = floor(((double)p->samples - each) / (double)p->rows);
+  return floor((double)p->epoch / every) > floor(before / every) || p->step >= stop_of(r) ||
+         patience_is_out(r);
+}
+
+/* A loss of an epoch's line: small ones are short, with an exponent. */
+static const char *show_loss(char out[MN_SHOWN], double loss, int digits) {
+  if (!(loss > 0 && loss < 1e-4)) return mn_show_number(out, loss, digits);
+  snprintf(out, MN_SHOWN, "%.*e", digits > 3 ? 2 : 1, loss);
+  return out;
+}
+
+/* An epoch's line: the mean loss since the line before, and the latest scores on the test rows. The losses
  * have as many digits, 3 to 5, as let it fit 80 columns. */
 static void tell_epoch(struct run *r, int tested) {
   const struct mn_trainer *t = r->trainer;
@@ -259,10 +283,9 @@ static void tell_epoch(struct run *r, int tested) {
   if (!isnan(t->norm)) snprintf(norm, sizeof norm, ", norm %s", mn_show_number(shown, t->norm, 3));
   mn_show_number(speed, rate, 3);
   for (int digits = 5, length = 80; digits > 2 && length >= 80; digits--) {
-    if (tested) snprintf(test, sizeof test, ", test loss %s", mn_show_number(shown, r->test_loss, digits));
-    length =
-        snprintf(line, sizeof line, "step %ld, epoch %ld: loss %s%s%s%s%s, %s samples/s", (long)p->step,
-                 (long)p->epoch, mn_show_number(loss, mean, digits), skipped, test, accuracy, norm, speed);
+    if (tested) snprintf(test, sizeof test, ", test loss %s", show_loss(shown, r->test_loss, digits));
+    length = snprintf(line, sizeof line, "step %ld, epoch %ld: loss %s%s%s%s%s, %s samples/s", (long)p->step,
+                      (long)p->epoch, show_loss(loss, mean, digits), skipped, test, accuracy, norm, speed);
   }
   mn_announce(&r->session.options, "%s", line);
   /* Without a test later steps are done already, or under way. */
@@ -290,8 +313,12 @@ static mn_status evaluate(struct run *r, int epoch_end, int *better) {
   double metric = isnan(r->accuracy) ? -r->test_loss : r->accuracy;
   *better = epoch_end && metric > p->best; /* NaN is not */
   if (*better) p->best = metric, p->best_epoch = p->epoch;
-  tell_epoch(r, 1);
-  tell_of_no_test(r);
+  if (is_told(r)) {
+    tell_epoch(r, 1);
+    tell_of_no_test(r);
+  } else {
+    r->since.began += mn_seconds() - r->trainer->finished; /* the next line's speed is of training alone */
+  }
   mn_log_eval(&r->log, p->step, p->epoch, r->test_loss, r->accuracy, r2_of(r));
   return MN_OK;
 }
@@ -317,7 +344,7 @@ static int after_step(void *to, const struct mn_trainer *t) {
   struct run *r = to;
   mn_watchdog_enter("", t->progress.step + 1);
   note_step(r, t);
-  if (!r->evaluator && epoch_ended(t)) tell_epoch(r, 0);
+  if (!r->evaluator && epoch_ended(t) && is_told(r)) tell_epoch(r, 0);
   mn_progress_step(t);
   mn_saves_tell(&r->saves);
   /* A log that cannot be written ends the run, after the work so far is saved. */
@@ -362,13 +389,6 @@ static mn_status at_pause(struct run *r) {
   int epoch_end = epoch_ended(t), last = t->progress.step == t->schedule.horizon, better = 0;
   if (r->evaluator && (epoch_end || last)) MN_TRY(evaluate(r, epoch_end, &better));
   return mn_saves_at_pause(&r->saves, better && r->session.options.best);
-}
-
-/* Whether the last --patience epochs brought no improvement. A resumed run ends at the same epoch. */
-static int patience_is_out(const struct run *r) {
-  const struct mn_progress *p = &r->trainer->progress;
-  const int64_t patience = r->session.options.patience;
-  return patience > 0 && p->epoch - p->best_epoch >= patience;
 }
 
 /* Why the run has ended, in the word that the log uses. */
