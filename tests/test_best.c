@@ -280,7 +280,7 @@ static void the_best_alone_is_resumed(void **state) {
   run_line(CLASSES "--best --checkpoint b.h5");
   assert_int_equal(rename("b.h5", "whole.h5"), 0);
   const char *again = CLASSES "--best --checkpoint b.h5";
-  assert_complains(again, run(again), 73, "b.best.h5 exists|--resume");
+  assert_complains(again, run(again), 73, "b.h5: b.best.h5 exists|--resume|: rm b.best.h5");
   run_line("train --quiet --device cpu --checkpoint b.h5 --resume");
   assert_same("b.h5", "whole.h5");
 }
@@ -318,7 +318,7 @@ static void what_cannot_be_kept_is_refused(void **state) {
       {NUMBERS "--test-rows 0 --best --checkpoint n.h5", 64, "--best compares|--test-rows"},
       {CLASSES "--best --checkpoint s.h5", 73, "s.best.h5 exists"},
       {CLASSES "--best --checkpoint folder.h5", 73, "folder.best.h5 exists"},
-      {CLASSES "--best --checkpoint b.h5", 73, "b.best.h5 exists|move it away"},
+      {CLASSES "--best --checkpoint b.h5", 73, "b.best.h5 exists|rm b.best.h5"},
       {CLASSES "--best --checkpoint c.h5 --init c.best.h5", 64, "c.best.h5|a file of --checkpoint|--init"},
       {CLASSES "--best --checkpoint c.h5 --log c.best.h5", 64, "c.best.h5|a file of --checkpoint|--log"},
   };

@@ -127,7 +127,7 @@ static void a_dry_run_takes_nothing(void **state) {
   line = DRY "--dry-run --checkpoint dry.h5";
   assert_complains(line, run(line), 73, "dry.h5|exists");
   line = DRY "--dry-run --log dry.jsonl";
-  assert_complains(line, run(line), 73, "dry.jsonl|exists");
+  assert_complains(line, run(line), 73, "--log dry.jsonl exists|: rm dry.jsonl");
   line = DRY "--dry-run --checkpoint no/folder/dry.h5";
   assert_complains(line, run(line), 73, "no/folder/dry.h5");
 }
@@ -393,6 +393,29 @@ static void a_log_without_room_costs_no_step(void **state) {
   assert_in_range(count, 1 + 3000 + 300 + 1 - 2, 1 + 3000 + 300 + 1);
 }
 
+/* A new run at a name that exists is refused with the command that makes space for it; --force does not. */
+static void a_refused_run_says_what_to_remove(void **state) {
+  const char *line = "train --quiet --device cpu --synthetic 100 --in 4 --hidden 8 --epochs 2 --save-every 1 "
+                     "--keep 2 --best --checkpoint ./space.h5 --log space.jsonl";
+  assert_succeeds(line, run(line));
+  char forced[512], command[256];
+  snprintf(forced, sizeof forced, "%s --plot space.svg --force", line);
+  for (int i = 0; i < 2; i++) {
+    const struct result *r = run(i ? forced : line);
+    assert_complains(line, r, 73,
+                     "--checkpoint ./space.h5 exists, and no option replaces a run|--resume|"
+                     ": rm ./space.h5 ./space.1.h5 ./space.best.h5 space.jsonl");
+    snprintf(command, sizeof command, "%.*s", (int)strcspn(strstr(r->err, "rm ./"), "\n"),
+             strstr(r->err, "rm ./"));
+  }
+  assert_int_equal(system(command), 0);
+  assert_succeeds(line, run(line));
+  /* A name that a shell would take otherwise is in no command. */
+  assert_int_equal(rename("space.h5", "space$1.h5"), 0);
+  line = "train --quiet --device cpu --synthetic 100 --in 4 --hidden 8 --epochs 2 --checkpoint space$1.h5";
+  assert_complains(line, run(line), 73, "space$1.h5 exists|: remove its files");
+}
+
 /* --force replaces a picture and predictions, and without it they stay. */
 static void outputs_are_replaced_by_force_alone(void **state) {
   const char *line = "predict --quiet --device cpu --checkpoint run.h5 --data good.h5 --out forced.h5";
@@ -450,6 +473,7 @@ int main(void) {
       cmocka_unit_test(plot_names_what_makes_no_sense),
       cmocka_unit_test(runs_are_told_apart),
       cmocka_unit_test(a_log_without_room_costs_no_step),
+      cmocka_unit_test(a_refused_run_says_what_to_remove),
       cmocka_unit_test(outputs_are_replaced_by_force_alone),
       cmocka_unit_test(every_plan_trains_scaled),
       cmocka_unit_test(finished_runs_resume_to_nothing),

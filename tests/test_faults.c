@@ -213,7 +213,7 @@ static void a_file_is_one_thing(void **state) {
 
 static void what_exists_stays(void **state) {
   static const struct fault faults[] = {
-      {LABELS "--log run.jsonl", 73, "run.jsonl|move it away", {0}},
+      {LABELS "--log run.jsonl", 73, "--log run.jsonl exists|no option replaces a log|: rm run.jsonl", {0}},
       {LABELS "--log pipe", 73, "pipe", {0}},
       {LABELS "--log new.jsonl --plot old.svg", 73, "old.svg|--force", {0}},
       {LABELS "--log new.jsonl --plot no/new.svg", 73, "no/new.svg", {0}},

@@ -129,9 +129,7 @@ mn_status mn_files_check(const struct mn_options *o) {
     MN_TRY(check_distinct(&files[0], &(struct file){"the log", o->files[i]}, 0));
   MN_TRY(check_output("out", o->out, o->force, "--force replaces it"));
   MN_TRY(check_output("plot", o->plot, o->force || o->resume, "--force replaces it"));
-  MN_TRY(
-      check_output("log", o->log, o->resume,
-                   "it may be the log of another run, or of one that ended before it saved: move it away"));
+  MN_TRY(check_output("log", o->log, 1, "")); /* mn_owned_check refuses one that is there */
   if (o->log && access(o->log, R_OK | W_OK) != 0 && errno != ENOENT)
     return mn_fail(MN_NO_CREATE, "--log %s: %s; name a file that can be read and written", o->log,
                    strerror(errno));

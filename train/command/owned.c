@@ -4,6 +4,7 @@
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
+#include <unistd.h>
 #include <xxhash.h>
 
 #include "engine/thread.h"
@@ -108,18 +109,54 @@ mn_status mn_owned_resume(struct mn_session *s) {
   return MN_OK;
 }
 
+enum { COMMAND = 256 };
+
+/* Appends a name to a command. Returns 0 if it does not fit, or if a shell may not take it as it stands. */
+static int add_name(char command[COMMAND], const char *name) {
+  static const char plain[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._/+=,@%-";
+  const size_t used = strlen(command), length = strlen(name);
+  if (*name == '-' || strspn(name, plain) != length || used + 1 + length >= COMMAND) return 0;
+  snprintf(command + used, COMMAND - used, " %s", name);
+  return 1;
+}
+
+/* Refuses a new run whose checkpoint or log exists: `found` beside `path`, "" for none. The message has the
+ * command that removes all of them. */
+static mn_status refuse_new(const struct mn_options *o, const char *path, const char *found) {
+  const char *const base = o->checkpoint ? basename(path) : path;
+  char command[COMMAND] = "rm", name[MN_ATOMIC_FILE_PATH], which[MN_ATOMIC_FILE_PATH] = "";
+  int there = 0, fits = 1;
+  for (int i = 0; *found && i <= MN_ATOMIC_FILE_BEST; i++)
+    if (mn_atomic_file_number(name, sizeof name, path, i) == 0 && access(name, F_OK) == 0)
+      there = 1, fits = fits && add_name(command, name);
+  if (*found && !there) { /* a damaged one, which the run set aside */
+    fits = snprintf(name, sizeof name, "%.*s%s", (int)(base - path), path, found) < (int)sizeof name;
+    fits = fits && add_name(command, name);
+  }
+  if (o->log && access(o->log, F_OK) == 0) fits = fits && add_name(command, o->log);
+  if (!fits) strcpy(command, "remove its files");
+  if (!*found)
+    return mn_fail(MN_NO_CREATE,
+                   "--log %s exists, and no option replaces a log: name another file, or, if it is not "
+                   "needed, remove it: %s",
+                   o->log, command);
+  if (strcmp(found, base) != 0) snprintf(which, sizeof which, ": %s", found);
+  return mn_fail(MN_NO_CREATE,
+                 "--checkpoint %s%s exists, and no option replaces a run: --resume goes on from it, or name "
+                 "another file, or, if nothing of it is needed, remove it: %s",
+                 o->checkpoint, which, command);
+}
+
 mn_status mn_owned_check(const struct mn_session *s) {
   const struct mn_options *o = &s->options;
-  char path[MN_ATOMIC_FILE_PATH], found[MN_ATOMIC_FILE_PATH];
+  char path[MN_ATOMIC_FILE_PATH] = "", found[MN_ATOMIC_FILE_PATH] = "";
   struct mn_atomic_file file;
+  int logged = 0;
+  if (o->checkpoint) MN_TRY(mn_atomic_file_resolve(path, o->checkpoint));
+  if (o->checkpoint && !o->resume) MN_TRY(mn_atomic_file_any(found, path, 0));
+  if (o->log && !o->resume) MN_TRY(mn_atomic_file_exists(o->log, &logged));
+  if (*found || logged) return refuse_new(o, path, found);
   if (!o->checkpoint) return MN_OK;
-  MN_TRY(mn_atomic_file_resolve(path, o->checkpoint));
-  if (!o->resume) MN_TRY(mn_atomic_file_any(found, path, 0));
-  if (!o->resume && *found)
-    return mn_fail(MN_NO_CREATE,
-                   "--checkpoint %s: %.*s%s exists; --resume goes on from it, or name another file%s",
-                   o->checkpoint, (int)(basename(path) - path), path, found,
-                   strcmp(found, basename(path)) == 0 ? "" : ", or move it away");
   if (o->resume) MN_TRY(mn_checkpoint_check_files(path, 1, MN_ATOMIC_FILE_BEST + 1, &s->run, 0));
   if (o->dry_run)
     return MN_OK; /* without the lock this would remove a file that another run begins to save */

@@ -85,8 +85,8 @@ void mn_session_describe(const struct mn_session *session);
  *
  *   a file to be written that is also read, or written under another option, symbolic links followed, or
  *   whose name the checkpoint's files may take (MN_USAGE);
- *   an existing --log without --resume, and an existing --out, or --plot without --resume, without --force; a
- *   folder in which a file cannot be created (MN_NO_CREATE, MN_IO);
+ *   an existing --out, or --plot without --resume, without --force; a folder in which a file cannot be
+ *   created (MN_NO_CREATE, MN_IO);
  *   --plot without gnuplot in PATH (MN_LIBRARY).
  *
  * Call it again after a resume has added --data from a checkpoint. */
@@ -113,8 +113,8 @@ mn_status mn_files_name(const struct mn_session *session, const char *path, char
  * MN_BAD_DATA: the texts are not an identity. */
 mn_status mn_owned_resume(struct mn_session *session);
 
-/* Refuses, by name, a new run of which one of the names exists, a resumed one of which one is not its own
- * (MN_NO_CREATE), and a folder in which no file can be created. */
+/* Refuses, by name, a new run if one of its names or its log exists, with the command that removes them; a
+ * resumed run if one of its names is not its own (MN_NO_CREATE); a folder in which no file can be created. */
 mn_status mn_owned_check(const struct mn_session *session);
 
 /* Completes s->run after s->fingerprint and s->changed are set; s->begun gets the id without these changes.
