@@ -589,7 +589,7 @@ mutant "newest: not seen is not there" train/checkpoint/path.c 'MN_TRY(mn_atomic
   *damaged = 1;'
 mutant "shown: a step's loss for its epoch's" $c 'r->since.steps > 0 ?' 'r->since.steps < 0 ?'
 mutant "shown: an epoch told before its test" $c 'if (!r->evaluator && epoch_ended(t) &&' 'if (epoch_ended(t) &&'
-mutant "shown: every epoch of many" $c '(double)p->rows / most);' '(double)p->rows);'
+mutant "shown: every epoch of many" $c 'fmax(ceil(epochs / most), 1)' '1'
 mutant "shown: a note wider than its terminal" train/command/announce.c '*line == '"' '"' && column + width > columns' '0'
 mutant "shown: as many decimals for every number" train/command/announce.c 'digits - 1 > exponent ? digits - 1 - exponent : 0' 'digits - 1'
 mutant "shown: a bar wider than its terminal" train/command/announce.c 'bar.terminal ? mn_show_columns(STDERR_FILENO) - 1' 'bar.terminal ? mn_show_columns(STDERR_FILENO) + 1'

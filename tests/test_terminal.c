@@ -219,6 +219,10 @@ static void many_epochs_have_forty_lines(void **state) {
       "train --device cpu --synthetic 50 --in 8 --hidden 16 --groups 4 --batch 50 --epochs 100 --test-rows 0 "
       "--stop-at 50");
   assert_int_equal(epochs_in(r->err, 50), 17); /* 16 of three epochs each, and the last */
+  /* The last step goes on beyond the last epoch. */
+  r = run(
+      "train --device cpu --synthetic 64 --in 8 --hidden 16 --groups 4 --batch 50 --epochs 40 --test-rows 0");
+  assert_int_equal(epochs_in(r->err, 52), 40);
 }
 
 /* On a terminal lines are broken at blanks; elsewhere each is one line. */

@@ -254,7 +254,8 @@ static int patience_is_out(const struct run *r) {
 static int is_told(const struct run *r) {
   const struct mn_progress *p = &r->trainer->progress;
   const double each = (double)(r->trainer->batch * r->trainer->optimizer->config.accumulate), most = 40;
-  const double every = ceil((double)r->trainer->schedule.horizon * each / (double)p->rows / most);
+  const double epochs = floor((double)r->trainer->schedule.horizon * each / (double)p->rows);
+  const double every = fmax(ceil(epochs / most), 1);
   const double before = floor(((double)p->samples - each) / (double)p->rows);
   return floor((double)p->epoch / every) > floor(before / every) || p->step >= stop_of(r) ||
          patience_is_out(r);
