@@ -208,4 +208,11 @@ for line in "train --hidden 8 --groups 2" "eval --checkpoint run.h5" "predict --
     passed=$((passed + 1))
   done
 done
+# A first question may lack an option, or be what the file holds.
+for line in "train --data e.csv" "info e.csv"; do
+  # shellcheck disable=SC2086 # a list of words
+  "$minnow" $line >out 2>err && fail "'$line' ends well"
+  grep -q "import h5py" err || fail "'$line' of e.csv: $(cat err)"
+  passed=$((passed + 1))
+done
 echo "$passed passed, 0 failed"

@@ -52,7 +52,7 @@ mn_status mn_verify(FILE *out, const char *path, int json);
  * the same bits). MN_OK when they are the same, MN_FAILED when not; else as mn_checkpoint_load. */
 mn_status mn_diff(FILE *out, const char *a, const char *b, int json);
 
-/* If the last message is of a file of --data, --init or --checkpoint, and the file is a CSV, .npy, .npz or
+/* If the file of --data, or a file that the last message names, is a CSV, .npy, .npz or
  * .mat, or PyTorch's, safetensors' or Keras' weights, prints the lines of Python that convert it. */
 void mn_show_conversion(FILE *out, const struct mn_options *options);
 

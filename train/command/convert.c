@@ -153,11 +153,11 @@ static void print_reading(FILE *out, const struct table *t) {
 }
 
 void mn_show_conversion(FILE *out, const struct mn_options *o) {
-  const char *const paths[] = {o->data, o->init, o->checkpoint};
+  const char *const paths[] = {o->data, o->init, o->checkpoint, o->file_count ? o->files[0] : NULL};
   const struct kind *kind = NULL;
   const char *path = NULL;
   char line[4096], to[4096];
-  for (int i = 0; i < 3 && !kind; i++) /* a name in a message may be cut or escaped */
+  for (int i = 0; i < 4 && !kind; i++) /* a name in a message may be cut or escaped */
     if (paths[i] && (i == 0 || strstr(mn_message(), paths[i])))
       kind = find_kind(path = paths[i], line, sizeof line);
   if (!kind) return;

@@ -71,7 +71,7 @@ int main(int argc, char **argv) {
   /* Results are short. Buffered until the end, a failed write is reported by close_stdout. */
   static char results[1 << 18];
   if (!isatty(STDOUT_FILENO)) setvbuf(stdout, results, _IOFBF, sizeof results);
-  struct mn_options options;
+  struct mn_options options = {.data = NULL};
   int done = 0;
   mn_status status = mn_options_parse(&options, argc, argv, &done);
   if (status == MN_OK && !done) status = mn_command_run(stdout, &options);
@@ -79,7 +79,7 @@ int main(int argc, char **argv) {
   /* Among ranks, the one that failed first has printed its message. */
   if (status != MN_OK && *mn_message()) {
     fprintf(stderr, "minnow: %s\n", mn_message());
-    if (status == MN_BAD_DATA) mn_show_conversion(stderr, &options);
+    if (status == MN_BAD_DATA || status == MN_USAGE) mn_show_conversion(stderr, &options);
   }
   returned = 1;
   return status;
