@@ -4,7 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { AT_ONCE = 4096, SECONDS = 60, SLOTS = 4096 };
+enum { AT_ONCE = 4096, SECONDS = 60, ROWS_A_SECOND = 100000, SLOTS = 4096 };
 _Static_assert(SLOTS > 2 * MN_CLASSES_MOST, "room to find a name at once");
 
 /* What the child leaves: the names in the order in which they were met. */
@@ -63,7 +63,7 @@ static mn_status take_element(struct reading *r, hid_t type, int64_t row, void *
   const char *word = element;
   size_t length;
   if (r->dataset->class == H5T_ENUM) {
-    if (H5Tenum_nameof(type, element, text, sizeof text) < 0 && !*text)
+    if (H5Tenum_nameof(type, element, text, sizeof text - 1) < 0 && !*text)
       return mn_fail(MN_BAD_DATA, "%s: dataset %s, row %lld (from 0) is no member of its enum: correct it",
                      r->file->path, r->dataset->name, (long long)row);
     return take(r, row, text, strlen(text));
@@ -86,9 +86,10 @@ static mn_status read_rows(struct reading *r, hid_t type, hid_t space, void *ele
     if (memory < 0 || H5Sselect_hyperslab(space, H5S_SELECT_SET, start, NULL, count, NULL) < 0 ||
         H5Dread(r->dataset->id, type, memory, space, H5P_DEFAULT, elements) < 0)
       return mn_hdf5_damaged(r->file, r->dataset->name, NULL);
-    H5Sclose(memory);
     for (int64_t i = 0; i < here; i++)
       MN_TRY(take_element(r, type, first + i, (char *)elements + (size_t)i * each));
+    if (H5Tis_variable_str(type) > 0) H5Dvlen_reclaim(type, memory, H5P_DEFAULT, elements);
+    H5Sclose(memory);
   }
   return MN_OK;
 }
@@ -135,11 +136,12 @@ mn_status mn_read_words(struct mn_hdf5_file *file, const struct mn_hdf5_object *
   struct reading r = {.file = file, .dataset = dataset, .rows = rows};
   const size_t bytes = sizeof *r.words + (size_t)rows * sizeof *labels;
   struct words *words = malloc(bytes);
+  const int seconds = SECONDS + (int)(rows / ROWS_A_SECOND); /* far more than it takes */
   int died = 0;
   *names = (struct mn_class_names){0};
   if (!words) return mn_fail(MN_NO_MEMORY, "no memory for the labels of %lld rows", (long long)rows);
   mn_hdf5_lock();
-  mn_status status = mn_child_run(file->path, read_words, &r, SECONDS, words, bytes, &died);
+  mn_status status = mn_child_run(file->path, read_words, &r, seconds, words, bytes, &died);
   if (status == MN_OK && died) status = mn_hdf5_damaged(file, dataset->name, MN_HDF5_CRASHED);
   mn_hdf5_unlock();
   if (status == MN_OK && !(names->names = malloc((size_t)words->count * sizeof *names->names)))

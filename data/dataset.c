@@ -38,7 +38,7 @@ struct dataset_file {
   struct mn_dataset base; /* first, so that the two convert */
   char *path;
   struct mn_hdf5_file file; /* root.id is −1 while it is closed */
-  int numbers;              /* MN_Y_NUMBERS */
+  int numbers, without;     /* MN_Y_NUMBERS, MN_Y_NONE */
   struct array x, y;
   struct mn_class_names names; /* and labels [rows]: y, if it has words */
   int32_t *labels;
@@ -282,8 +282,11 @@ static mn_status read_labels(struct dataset_file *d, const struct array *a, int6
       const int64_t label = (int64_t)fmin(labels[i], exact), row = (int64_t)slab.start[0] + i;
       if (label < 0 || label > limit)
         status = mn_fail(
-            MN_BAD_DATA, "%s: dataset %s, row %lld (from 0) is %lld%s; class labels are 0 to %lld", d->path,
-            a->name, (long long)row, (long long)label, labels[i] > exact ? " or more" : "", (long long)limit);
+            MN_BAD_DATA,
+            "%s: dataset %s, row %lld (from 0) is %lld%s; class labels are 0 to %lld; if these are numbers, "
+            "--loss mse trains on them",
+            d->path, a->name, (long long)row, (long long)label, labels[i] > exact ? " or more" : "",
+            (long long)limit);
       if (label > *largest) *largest = label;
       if (out) out[row - first] = (int32_t)label;
     }
@@ -434,7 +437,7 @@ static mn_status settle(struct dataset_file *d) {
     return mn_fail(
         MN_BAD_DATA,
         "%s: dataset %s is [%lld, %lld] of integers: class labels must be [%lld], regression targets "
-        "floats, or integers with an attribute scale_factor (1 does)",
+        "floats, or integers with --loss mse or an attribute scale_factor (1 does)",
         d->path, d->y.name, (long long)d->y.rows, (long long)d->y.cols, (long long)d->y.rows);
   int64_t largest = 0;
   MN_TRY(read_labels(d, &d->y, 0, d->y.rows, INT32_MAX, NULL, &largest));
@@ -456,7 +459,7 @@ static mn_status open_parts(struct dataset_file *d, enum mn_part part, const cha
   MN_TRY(join(&d->x, group, x_name ? x_name : "x"));
   MN_TRY(join(&d->y, group, y_name ? y_name : "y"));
   MN_TRY(open_array(d, &d->x, 2, 1));
-  MN_TRY(open_array(d, &d->y, 1, y_required));
+  if (!d->without) MN_TRY(open_array(d, &d->y, 1, y_required));
   if (d->y.object.id >= 0 && d->x.rows != d->y.rows && !y_required) mn_hdf5_release(&d->y.object);
   if (d->y.object.id >= 0 && d->x.rows != d->y.rows)
     return mn_fail(MN_BAD_DATA,
@@ -473,6 +476,7 @@ mn_status mn_dataset_open(struct mn_dataset **out, const char *path, enum mn_par
   d->base = (struct mn_dataset){.read = file_read, .close = file_close};
   d->file.root.id = d->x.object.id = d->y.object.id = -1;
   d->numbers = (y_required & MN_Y_NUMBERS) != 0;
+  d->without = (y_required & MN_Y_NONE) != 0;
   d->x.role = "x";
   d->y.role = "y";
   d->path = strdup(path);

@@ -11,8 +11,9 @@
 #include "kernels/ranks/ranks.h"
 
 enum { MOST_THREADS = 16 };
-/* Bytes of x that a task reads, and the most that a stop waits for. Small, to stay in a core's cache between
- * reading and rounding; larger if one thread reads through HDF5, because each call costs. */
+/* Bytes of x, or of wider y that is standardised, that a task reads, and the most that a stop waits for.
+ * Small, to stay in a core's cache between reading and rounding; larger if one thread reads through HDF5,
+ * because each call costs. */
 #define TASK_BYTES ((int64_t)512 << 10)
 #define LONE_TASK_BYTES ((int64_t)4 << 20)
 
@@ -152,6 +153,11 @@ static mn_status read_task(const struct reading *r, const struct mn_range *task,
   return MN_OK;
 }
 
+/* The columns of x or, if more, of y that is standardised: of what a task has in memory of its own. */
+static int64_t widest_of(const struct mn_dataset *d, const struct mn_rows_form *form) {
+  return form->standard[MN_Y].mean && d->outputs > d->inputs ? d->outputs : d->inputs;
+}
+
 static void *work(void *data) {
   struct reading *r = data;
   struct mn_range task;
@@ -160,12 +166,12 @@ static void *work(void *data) {
   const struct mn_dataset *d = r->dataset;
   const int standardised = r->form->standard[MN_X].mean || r->form->standard[MN_Y].mean;
   const size_t values = (size_t)(r->task_rows * d->inputs);
-  const size_t widest = (size_t)(r->task_rows * (d->outputs > d->inputs ? d->outputs : d->inputs));
+  const size_t widest = (size_t)(r->task_rows * widest_of(d, r->form));
   float *scratch = r->form->bf16 ? malloc(values * sizeof *scratch) : NULL;
   char *stored = standardised ? malloc(widest * sizeof(double)) : NULL;
   const int lacks = (r->form->bf16 && !scratch) || (standardised && !stored);
   while ((number = take(r, number, status, &task)) >= 0)
-    status = lacks ? mn_fail(MN_NO_MEMORY, "no memory to read %zu values", values)
+    status = lacks ? mn_fail(MN_NO_MEMORY, "no memory to read %zu values", widest)
                    : read_task(r, &task, scratch, stored);
   free(scratch), free(stored);
   return NULL;
@@ -193,7 +199,7 @@ mn_status mn_read_rows(struct mn_dataset *dataset, const struct mn_rows_form *fo
   int64_t rows = 0;
   int started = 0;
   r.task_rows = (dataset->parallel == form->real ? TASK_BYTES : LONE_TASK_BYTES) /
-                (dataset->inputs * (int64_t)form->real);
+                (widest_of(dataset, form) * (int64_t)form->real);
   if (r.task_rows < 1) r.task_rows = 1;
   r.task_rows -= r.task_rows % mn_fingerprint_block(dataset);
   for (int64_t i = 0; i < count; i++) rows += ranges[i].count;

@@ -221,6 +221,58 @@ static void rows_of_another_file_are_all_taken(void **state) {
   assert_non_null(strstr(run_well(ROWS_OF("again.h5"))->out, "rows: 30\n"));
 }
 
+/* Of as many rows and inputs, with more targets, so that they cannot be compared value by value. */
+static void targets_of_another_width_are_refused(void **state) {
+  static float y[ROWS][2];
+  for (int n = 0; n < ROWS; n++) y[n][0] = x[n][0], y[n][1] = x[n][1];
+  for (hsize_t width = 1; width <= 2; width++) {
+    const hsize_t sizes[] = {ROWS, COLS}, of_y[] = {ROWS, width};
+    hid_t file = H5Fcreate(width == 1 ? "one.h5" : "two.h5", H5F_ACC_TRUNC, H5P_DEFAULT, H5P_DEFAULT);
+    put(file, "x", H5T_NATIVE_FLOAT, 2, sizes, x);
+    put(file, "y", H5T_NATIVE_FLOAT, 2, of_y, y);
+    H5Fclose(file);
+  }
+  run_well(TRAIN "--data one.h5 --validation 0.25 --checkpoint one-run.h5");
+  const char *line = "eval --device cpu --checkpoint one-run.h5 --data two.h5";
+  assert_complains(line, run(line), 65, "one-run.h5|two.h5|2 numbers");
+}
+
+/* Far more targets than inputs: a task reads by the wider of the two. */
+static void wide_targets_are_read(void **state) {
+  enum { MANY = 30000 };
+  float *y = calloc((size_t)ROWS * MANY, sizeof *y);
+  assert_non_null(y);
+  for (int i = 0; i < ROWS * MANY; i++) y[i] = (float)(i % 17);
+  const hsize_t sizes[] = {ROWS, 1}, of_y[] = {ROWS, MANY};
+  hid_t file = H5Fcreate("wide.h5", H5F_ACC_TRUNC, H5P_DEFAULT, H5P_DEFAULT);
+  put(file, "x", H5T_NATIVE_FLOAT, 2, sizes, x);
+  put(file, "y", H5T_NATIVE_FLOAT, 2, of_y, y);
+  H5Fclose(file);
+  free(y);
+  run_well("train --quiet --device cpu --hidden 4 --steps 1 --data wide.h5");
+}
+
+/* Words of weights without names, words that predict does not need, and names that differ. */
+static void names_that_do_not_fit_are_told(void **state) {
+  hid_t file = H5Fopen("run-0.h5", H5F_ACC_RDONLY, H5P_DEFAULT);
+  hid_t weights = H5Fcreate("weights.h5", H5F_ACC_TRUNC, H5P_DEFAULT, H5P_DEFAULT);
+  assert_true(H5Ocopy(file, "model", weights, "model", H5P_DEFAULT, H5P_DEFAULT) >= 0);
+  H5Fclose(weights), H5Fclose(file);
+  const char *line =
+      "eval --device cpu --checkpoint weights.h5 --groups 2 --loss cross-entropy --data few.h5";
+  assert_complains(line, run(line), 65, "few.h5|words|weights.h5|4 classes");
+  const struct result *r = run("predict --device cpu --checkpoint run-0.h5 --data few.h5 --out unnamed.h5");
+  assert_succeeds("predict", r);
+  assert_non_null(strstr(r->err, "unnamed.h5 gets no target: the labels of few.h5 are text"));
+  r = run("predict --device cpu --checkpoint whole.h5 --data other.h5 --out others.h5");
+  assert_succeeds("predict", r);
+  assert_non_null(strstr(r->err, "others.h5 gets no target: other.h5: dataset y, row 17"));
+  r = run("diff run-0.h5 run-2.h5");
+  assert_int_equal(r->status, 1);
+  assert_non_null(strstr(r->out, "/classes"));
+  assert_complains("head", run(TRAIN "--head 9 --data fixed.h5"), 64, "--head 9|4 words|--head 4");
+}
+
 static int set_up_rows(void **state) {
   if (set_up(state) != 0) return -1;
   uint32_t word = 3;
@@ -237,6 +289,9 @@ int main(void) {
       cmocka_unit_test(a_checkpoint_numbers_other_files),
       cmocka_unit_test(parts_and_resumes_keep_the_numbers),
       cmocka_unit_test(words_that_are_no_names_are_refused),
+      cmocka_unit_test(names_that_do_not_fit_are_told),
+      cmocka_unit_test(targets_of_another_width_are_refused),
+      cmocka_unit_test(wide_targets_are_read),
       cmocka_unit_test(integers_may_be_numbers),
       cmocka_unit_test(rows_of_another_file_are_all_taken),
   };

@@ -51,10 +51,10 @@
  *   /fingerprint one string an item, in the order given
  *   /history     one string a change that a resumed run made, the newest last; there where there is one
  *
- * A model that was saved without its training (mn_model_save) has /model, /input, /output and /fingerprint
- * alone.
+ * A model that was saved without its training (mn_model_save) has /model, /input, /output, /classes
+ * and /fingerprint alone.
  *
- * Below /model, /input, /output and the groups of /optimizer are datasets; all else are attributes.
+ * Below /model, /input, /output, /classes and the groups of /optimizer are datasets; all else are attributes.
  * Everything is little-endian. Strings are of fixed length, padded with zeros; integers and strings are
  * scalars but for `hidden`. Every dataset is contiguous, guarded by its line of `checksums`; version bounds
  * V110 give all of HDF5's own structures a checksum too, so no flipped bit goes unseen. No times are stored

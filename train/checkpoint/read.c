@@ -384,8 +384,8 @@ static mn_status check_format(struct reader *reader) {
   return version.integer[0] < 1 ? refuse(reader, "format_version", "is below 1") : MN_OK;
 }
 
-/* A model without its training has two groups, a checkpoint five, or six with its history; /input and /output
- * are one more each. */
+/* A model without its training has two groups, a checkpoint five, or six with its history; /input, /output
+ * and /classes are one more each. */
 static mn_status read_kind(struct reader *reader) {
   hsize_t count;
   struct mn_hdf5_object group;

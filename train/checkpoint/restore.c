@@ -99,7 +99,8 @@ mn_status mn_snapshot_restore(const struct mn_checkpoint *from, struct mn_model 
   for (int i = 0; i < model->count; i++)
     MN_TRY(restore_tensor(&from->tensors[i], model->device, model->parameters[i], optimizer));
   MN_TRY(restore_standards(from, model));
-  if (from->class_names.count) MN_TRY(mn_model_name_classes(model, &from->class_names));
+  if (from->class_names.count && model->config.loss == MN_LOSS_CROSS_ENTROPY)
+    MN_TRY(mn_model_name_classes(model, &from->class_names));
   return progress ? restore_progress(from, progress) : MN_OK;
 }
 

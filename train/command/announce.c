@@ -245,7 +245,8 @@ static int show_standard(char *out, size_t size, const struct mn_model *model, i
     alike = alike && s->mean[i] == s->mean[0] && s->scale[i] == s->scale[0];
   if (!s->mean) return snprintf(out, size, "%c as it is", "xy"[side]);
   if (!alike) return snprintf(out, size, "%c by column", "xy"[side]);
-  return snprintf(out, size, "%c by mean %.3g and deviation %.3g", "xy"[side], s -> mean[0], s -> scale[0]);
+  if (side == MN_X) return snprintf(out, size, "x by one mean and deviation"); /* of which it takes some */
+  return snprintf(out, size, "y by mean %.3g and deviation %.3g", s->mean[0], s->scale[0]);
 }
 
 static void announce_standards(const struct mn_model *model, const struct mn_options *options) {
@@ -318,7 +319,7 @@ static void note_scales(const struct mn_columns *c, const struct mn_options *opt
 /* Real targets that may be classes: few whole numbers from 0. */
 static void note_targets(const struct mn_columns *y, const struct mn_options *options) {
   enum { FEW = 20 };
-  if (y->cols != 1 || !y->whole[0] || y->smallest[0] < 0 || y->largest[0] > FEW) return;
+  if (options->loss >= 0 || y->cols != 1 || !y->whole[0] || y->smallest[0] < 0 || y->largest[0] > FEW) return;
   mn_announce(options, "note: y holds whole numbers from %g to %g: if they are classes, store it as integers",
               y->smallest[0], y->largest[0]);
 }

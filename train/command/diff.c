@@ -140,6 +140,14 @@ static void compare_attributes(struct diff *diff, const struct mn_checkpoint *a,
     snprintf(name, sizeof name, "/model/%s", x->name);
     if (y) compare_fields(diff, name, mn_checkpoint_tensor_fields, x, y);
   }
+  const struct mn_class_names *x = &a->class_names, *y = &b->class_names;
+  if (x->count != y->count ||
+      (x->count && memcmp(x->names, y->names, (size_t)x->count * sizeof *x->names) != 0)) {
+    diff->attributes++;
+    mn_json_open(&diff->json, NULL);
+    mn_json_string(&diff->json, "name", MN_CHECKPOINT_CLASSES);
+    mn_json_close(&diff->json);
+  }
   compare_fields(diff, "/progress", mn_checkpoint_progress_fields, a, b);
   mn_json_close(&diff->json);
 }

@@ -63,10 +63,10 @@ static int wants_numbers(const struct mn_session *s) {
 }
 
 /* Words are numbered as the checkpoint numbers them, or the file of --init, or the rows to train on. */
-static mn_status open_rows(struct mn_session *s, struct mn_dataset **out, enum mn_part part, int targets) {
+static mn_status open_named(struct mn_session *s, struct mn_dataset **out, enum mn_part part, int targets) {
   const struct mn_options *o = &s->options;
-  MN_TRY(mn_dataset_open(out, o->data, part, o->x_name, o->y_name,
-                         (targets ? MN_Y_REQUIRED : 0) | (wants_numbers(s) ? MN_Y_NUMBERS : 0)));
+  const int how = (targets ? MN_Y_REQUIRED : 0) | (wants_numbers(s) ? MN_Y_NUMBERS : 0);
+  MN_TRY(mn_dataset_open(out, o->data, part, o->x_name, o->y_name, how));
   if (!*out || !(*out)->class_names) return MN_OK;
   if (!s->class_names.count && s->from)
     return mn_fail(MN_BAD_DATA, "the labels of %s are text, but those of %s are numbers: store class numbers",
@@ -76,6 +76,19 @@ static mn_status open_rows(struct mn_session *s, struct mn_dataset **out, enum m
                                  s->from   ? s->from_path
                                  : o->init ? o->init
                                            : "its training part");
+}
+
+/* Targets that predict does not need are left out, with a warning, if they cannot be read. */
+static mn_status open_rows(struct mn_session *s, struct mn_dataset **out, enum mn_part part, int targets) {
+  const struct mn_options *o = &s->options;
+  struct mn_outcome outcome;
+  const mn_status status = open_named(s, out, part, targets);
+  if (status != MN_BAD_DATA || targets) return status;
+  mn_outcome_note(&outcome, status);
+  mn_dataset_close(*out), *out = NULL;
+  MN_TRY(mn_dataset_open(out, o->data, part, o->x_name, o->y_name, MN_Y_NONE));
+  mn_escape_print(stderr, "minnow: warning: %s gets no target: %s\n", o->out, outcome.message);
+  return MN_OK;
 }
 
 /* The names of classes that the run begins with: its checkpoint's, or those of --init's. */
@@ -128,6 +141,9 @@ static mn_status new_model(const struct mn_session *s, struct mn_model_config *c
   if ((c->loss == MN_LOSS_CROSS_ENTROPY) != d->classes)
     return mn_fail(MN_USAGE, "--loss %s does not go with these targets; %s does", mn_loss_name(c->loss),
                    d->classes ? "cross-entropy (y are classes)" : "mse (y are numbers)");
+  if (d->class_names && o->head >= 0 && o->head != d->outputs)
+    return mn_fail(MN_USAGE, "--head %ld, but y has %ld words, its classes; --head %ld would fit",
+                   (long)o->head, (long)d->outputs, (long)d->outputs);
   int needs_head = d->classes || d->outputs != c->hidden[c->depth - 1];
   c->head = o->head >= 0 ? o->head : needs_head ? d->outputs : 0;
   int64_t outputs = mn_model_outputs(c);
@@ -342,7 +358,7 @@ static mn_status read_part(struct mn_session *s, enum mn_part part, struct mn_fi
     form.y_row = d->classes ? sizeof(int32_t) : (size_t)d->outputs * real;
     for (int side = 0; side < MN_SIDES; side++) {
       const struct mn_checkpoint_tensor *t = c->standard[side];
-      if (!t[0].value) continue;
+      if (!t[0].value || (side == MN_Y && d->classes)) continue;
       inverse[side] = malloc((size_t)t[1].cols * sizeof(double));
       for (int64_t i = 0; inverse[side] && i < t[1].cols; i++)
         inverse[side][i] = 1 / ((const double *)t[1].value)[i];
@@ -363,9 +379,10 @@ static mn_status are_the_runs(struct mn_session *s, int *same) {
   const int64_t rows = s->test->rows, held_out = mn_dataset_held_out(rows, s->options.validation);
   struct mn_fingerprint train, test;
   char now[MN_FINGERPRINT_TEXT];
-  *same = trained && rows - held_out == strtoll(trained, NULL, 10) &&
-          s->test->inputs == s->from->model.inputs && s->test->outputs > 0;
-  if (!*same || !then) return MN_OK;
+  *same =
+      trained && rows - held_out == strtoll(trained, NULL, 10) && s->test->inputs == s->from->model.inputs &&
+      (s->test->classes || s->test->outputs == 0 || s->test->outputs == mn_model_outputs(&s->from->model));
+  if (!*same || !then || s->test->outputs == 0) return MN_OK; /* y is in the fingerprint */
   MN_TRY(read_part(s, MN_PART_TRAIN, &train));
   MN_TRY(read_part(s, MN_PART_TEST, &test));
   mn_fingerprint_show(now, &train, &test);
@@ -407,6 +424,7 @@ static mn_status open_part(struct mn_session *s, int targets) {
   int parts = s->test != NULL;
   mn_dataset_close(s->test);
   s->test = NULL;
+  if (!s->from) s->class_names.count = 0; /* of the part that was closed */
   MN_TRY(open_rows(s, &s->test, MN_PART_TRAIN, targets));
   if (parts || (s->test->outputs == 0 && o->part == MN_ROWS_AUTO)) return MN_OK;
   return take_part(s, train ? MN_PART_TRAIN : MN_PART_TEST);
@@ -427,6 +445,10 @@ mn_status mn_session_read(struct mn_session *s, const struct mn_options *options
   else
     MN_TRY(weights_model(s, &config));
   MN_TRY(check_fit(s, s->test, &config, targets));
+  if (!checkpoint && s->test->class_names && s->test->outputs != mn_model_outputs(&config))
+    return mn_fail(MN_BAD_DATA,
+                   "%s has labels of %ld words, but %s, which has no names, %ld classes: store class numbers",
+                   o->data, (long)s->test->outputs, o->checkpoint, (long)mn_model_outputs(&config));
   const char *trained =
       checkpoint ? mn_text_find(s->from->fingerprint, s->from->fingerprint_count, "precision") : NULL;
   MN_TRY(mn_session_context(&s->device, o, o->device,
