@@ -94,17 +94,16 @@ static void standardise(void *to, size_t real, const void *from, size_t had, con
                         int64_t cols) {
   const float *narrow = from;
   float *out = to;
-  for (int64_t c = 0; c < cols && had != sizeof *narrow; c++) {
-    const double value = (((const double *)from)[c] - s->mean[c]) * s->inverse[c];
+  const int floats = had == sizeof *narrow && real == sizeof *out;
+  for (int64_t c = 0; c < cols && floats; c++) /* the most frequent case, which vectorises */
+    out[c] = (float)(((double)narrow[c] - s->mean[c]) * s->inverse[c]);
+  for (int64_t c = 0; c < cols && !floats; c++) {
+    const double value = (mn_real_at(from, had, c) - s->mean[c]) * s->inverse[c];
     if (real == sizeof value)
       ((double *)to)[c] = value;
     else
       out[c] = (float)value;
   }
-  for (int64_t c = 0; c < cols && had == sizeof *narrow && real == sizeof *out; c++) /* it vectorises */
-    out[c] = (float)(((double)narrow[c] - s->mean[c]) * s->inverse[c]);
-  for (int64_t c = 0; c < cols && had == sizeof *narrow && real != sizeof *out; c++)
-    ((double *)to)[c] = ((double)narrow[c] - s->mean[c]) * s->inverse[c];
 }
 
 /* Reads x or y of a task. What is standardised is read in its stored width, so that the mean is subtracted
@@ -138,7 +137,7 @@ static mn_status read_task(const struct reading *r, const struct mn_range *task,
   if (form->standard[MN_X].mean || form->standard[MN_Y].mean) {
     MN_TRY(read_side(r, task, MN_X, stored, form->bf16 ? (char *)scratch : x));
     MN_TRY(read_side(r, task, MN_Y, stored, y));
-  } else {
+  } else { /* at once: a teacher computes y from x */
     MN_TRY(d->read(d, task->first, task->count, form->real, form->bf16 ? (void *)scratch : x, y));
   }
   mn_heartbeat();

@@ -636,7 +636,7 @@ mutant "held out: both parts are one" $v 'held, part == MN_PART_TEST);' 'held, 1
 mutant "held out: the last rows are in no part" $v 'row < rows; row++' 'row < rows - 1; row++'
 mutant "held out: by the first epoch's order" $v 'epoch = INT64_MAX / whole->rows - 1,' 'epoch = 0,'
 mutant "held out: a stretch is read from its start" $v 's->first + within, here' 's->first, here'
-mutant "standardised: the mean stays" data/read.c '(((const double *)from)[c] - s->mean[c])' '(((const double *)from)[c])'
+mutant "standardised: the mean stays" data/read.c '(mn_real_at(from, had, c) - s->mean[c])' 'mn_real_at(from, had, c)'
 mutant "standardised: pieces are taken around their own means alone" data/columns.c 'c->deviation[i] += apart * apart * had * ((double)count / all);' ''
 mutant "standardised: an evaluation takes rows as they are" $e '.standard = e->model->standard' '.standard = NULL'
 mutant "standardised: a checkpoint's numbers are not taken up" train/checkpoint/restore.c 'if (!s[0].value || (side' 'if (1 || (side'

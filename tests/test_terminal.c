@@ -186,7 +186,8 @@ static int epochs_in(const char *text, int last) {
   return step == last ? told : -told;
 }
 
-/* Of many epochs some have a line, whose loss is the mean since the line before. The log has them all. */
+/* If a run has many epochs, some have a line, whose loss is the mean since the line before. The log has all.
+ */
 static void many_epochs_have_forty_lines(void **state) {
   char line[256], name[32], text[512], want[64], shown[MN_SHOWN];
   for (int tests = 0; tests < 2; tests++) {

@@ -206,7 +206,7 @@ static void integers_may_be_numbers(void **state) {
   assert_non_null(strstr(r->out, "\nr2: "));
 }
 
-/* Of as many rows as the run's, which held a quarter out. */
+/* The other file has as many rows as the run's, which held a quarter out. */
 static void rows_of_another_file_are_all_taken(void **state) {
 #define ROWS_OF(file) "eval --device cpu --checkpoint run-0.h5 --data " file
   assert_non_null(strstr(run_well(ROWS_OF("numbers.h5"))->out, "rows: 30\n"));
@@ -221,7 +221,7 @@ static void rows_of_another_file_are_all_taken(void **state) {
   assert_non_null(strstr(run_well(ROWS_OF("again.h5"))->out, "rows: 30\n"));
 }
 
-/* Of as many rows and inputs, with more targets, so that they cannot be compared value by value. */
+/* The other file has as many rows and inputs, but more targets, so that values cannot be compared. */
 static void targets_of_another_width_are_refused(void **state) {
   static float y[ROWS][2];
   for (int n = 0; n < ROWS; n++) y[n][0] = x[n][0], y[n][1] = x[n][1];

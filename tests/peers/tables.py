@@ -150,7 +150,7 @@ def compare(name, options, directory):
   kind = TABLES[name][2]
   x, y = load(name)
   rounds = []
-  for seed in range(options.seeds if len(y) < MANY else 1):
+  for seed in range(options.first, options.first + (options.seeds if len(y) < MANY else 1)):
     parts = split(x, y, kind, seed)
     data, checkpoint = os.path.join(directory, f"{name}-{seed}.h5"), os.path.join(directory, f"{name}-{seed}.run.h5")
     write(data, parts)
@@ -166,6 +166,7 @@ def arguments():
   parser.add_argument("--minnow", default="build/minnow", help="the program (default build/minnow)")
   parser.add_argument("--only", default="", help=f"tables: {','.join(TABLES)}")
   parser.add_argument("--seeds", type=int, default=3, help=f"splits of each table of less than {MANY} rows (default 3)")
+  parser.add_argument("--first", type=int, default=0, help="the first seed, for splits that nothing was chosen on (default 0)")
   parser.add_argument("--options", default="", help="more options of minnow train, in one word")
   parser.add_argument("--cache", type=pathlib.Path, help="JSON file that keeps scikit-learn's scores for the next run")
   options = parser.parse_args()

@@ -282,7 +282,7 @@ static int is_constant(const struct mn_columns *c, int64_t i) {
   return c->deviation[i] == 0;
 }
 
-/* Of a column by itself, with more than two values: a rare one of two is no mistake. */
+/* A rare one of two values is no mistake, and a column that was pooled has another mean. */
 static int is_far(const struct mn_columns *c, int64_t i) {
   const double above = c->largest[i] - c->mean[i], below = c->mean[i] - c->smallest[i];
   const double squared = c->deviation[i] * c->deviation[i];

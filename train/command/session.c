@@ -91,7 +91,8 @@ static mn_status open_rows(struct mn_session *s, struct mn_dataset **out, enum m
   return MN_OK;
 }
 
-/* The names of classes that the run begins with: its checkpoint's, or those of --init's. */
+/* The names of classes that the run begins with: its checkpoint's, or those of --init's. A file of --init
+ * that cannot be read is refused when its weights are loaded. */
 static mn_status find_class_names(struct mn_session *s) {
   struct mn_checkpoint *init = NULL;
   if (s->from) return mn_class_names_copy(&s->class_names, &s->from->class_names);
@@ -399,7 +400,7 @@ static mn_status take_part(struct mn_session *s, enum mn_part part) {
   if (o->validation > 0) {
     const int64_t rows = s->test->rows;
     s->stratified = mn_resume_find(s, MN_VALIDATION_DRAW) != NULL;
-    const mn_status status = are_the_runs(s, &same);
+    const mn_status status = are_the_runs(s, &same); /* MN_BAD_DATA: the run could not have read these rows */
     if (status != MN_OK && status != MN_BAD_DATA) return status;
     if (same) s->whole = rows;
     if (same)
