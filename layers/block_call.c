@@ -3,6 +3,8 @@
  * earlier one. */
 #include "layers/block_call.h"
 
+#include <string.h>
+
 enum { ALIGNMENT = 256 };
 
 /* A caller's memory, of which parts are taken one after the other; if it is NULL they are only counted. */
@@ -25,6 +27,7 @@ struct work {
    * reals, in which the CPU's GEMM leaves the gradient for the rule. */
   void *product;
   void *sums;
+  void *summed; /* an update's, on the CPU, whose column_sums overwrites what it sums: a copy of the sums */
 };
 
 /* How many planes each of a block's products reads. */
@@ -72,6 +75,10 @@ static struct mn_outside outside_of(const struct mn_device *device, const struct
   return o;
 }
 
+static size_t sums_bytes(const struct mn_device *device, const struct mn_block_call *call) {
+  return (size_t)(3 * mn_chunks(call->rows) * call->channels) * device->real;
+}
+
 /* Lays out dz, [rows, channels] as products read it, under the call's scale if it has one, and the column
  * sums, whose memory it returns. */
 static void *lay_out_pair(const struct mn_device *device, const struct mn_block_call *call,
@@ -83,7 +90,7 @@ static void *lay_out_pair(const struct mn_device *device, const struct mn_block_
   else
     dz->real = take(area, (size_t)(dz->rows * dz->cols) * device->real);
   if (dz->scale && call->dz_scale) dz->scale = call->dz_scale;
-  return take(area, (size_t)(3 * mn_chunks(dz->rows) * dz->cols) * device->real);
+  return take(area, sums_bytes(device, call));
 }
 
 /* A parameter in all its forms. Narrow float16s are not scaled. */
@@ -112,7 +119,8 @@ static size_t lay_out_update(struct work *work, const struct mn_device *device,
   if (device->type == MN_DEVICE_CUDA)
     work->outside.scratch = take(&area, MN_LIBRARY_WORKSPACE);
   else
-    work->product = take(&area, (size_t)(call->channels * call->inputs) * device->real);
+    work->product = take(&area, (size_t)(call->channels * call->inputs) * device->real),
+    work->summed = take(&area, sums_bytes(device, call));
   work->x = operand_of(device, &call->x, call->rows, call->inputs, &area, planes);
   work->sums = lay_out_pair(device, call, &work->dz, &pair);
   work->dz.stale = 0;
@@ -266,7 +274,8 @@ static mn_status check_update(const struct mn_device *device, const struct mn_bl
   const struct mn_block_parameter *weight = &call->of[MN_BLOCK_WEIGHT];
   int used = call->pair != NULL;
   const int planes = planes_of(device, call);
-  if (weight->values && planes && !call->weight.planes && !weight->narrow)
+  if (weight->values && !(call->pair && weight->gradient) && planes && !call->weight.planes &&
+      !weight->narrow)
     return mn_fail(MN_USAGE, "the update needs the weight's planes in %s, which are NULL",
                    mn_precision_name(device->precision));
   if (call->pair && !call->x.values && !(planes && call->x.ready))
@@ -306,14 +315,14 @@ static mn_status write_grams(struct mn_device *device, const struct mn_block_cal
   return mn_block_grams(device, &work->dz, &work->x, work->sums, wanted, call->grams);
 }
 
-/* Updates the weight by dzᵀ·x and the vectors by the column sums, or adds these to the gradients. */
+/* Updates the weight by dzᵀ·x and the vectors by the column sums, or stores these as gradients. */
 static mn_status follow_pair(struct mn_device *device, const struct mn_block_call *call, struct work *work,
                              const struct mn_update *updates) {
   const struct mn_kernels *k = device->kernels;
   struct mn_epilogue epilogues[MN_BLOCK_PARAMETERS];
   const struct mn_epilogue *sinks[MN_BLOCK_PARAMETERS] = {NULL};
   for (int i = 0; i < MN_BLOCK_PARAMETERS; i++) {
-    epilogues[i] = call->of[i].gradient ? (struct mn_epilogue){.kind = MN_ADD, .into = call->of[i].gradient}
+    epilogues[i] = call->of[i].gradient ? (struct mn_epilogue){.kind = MN_STORE, .into = call->of[i].gradient}
                                         : (struct mn_epilogue){.kind = MN_UPDATE, .update = &updates[i]};
     if (call->of[i].values) sinks[i] = &epilogues[i];
   }
@@ -322,8 +331,9 @@ static mn_status follow_pair(struct mn_device *device, const struct mn_block_cal
     MN_TRY(mn_operand_prepare(device, &work->x));
     MN_TRY(k->gemm(device, MN_TN, &work->dz, &work->x, sinks[MN_BLOCK_WEIGHT]));
   }
-  return k->column_sums(device, work->sums, mn_chunks(call->rows), call->channels, &sinks[MN_BLOCK_BIAS],
-                        NULL);
+  if (work->summed) memcpy(work->summed, work->sums, sums_bytes(device, call));
+  return k->column_sums(device, work->summed ? work->summed : work->sums, mn_chunks(call->rows),
+                        call->channels, &sinks[MN_BLOCK_BIAS], NULL);
 }
 
 static mn_status update(struct mn_device *device, const struct mn_block_call *call, struct work *work) {

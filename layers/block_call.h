@@ -1,5 +1,5 @@
 /* The block as plain calls on memory of the caller's, in a CUDA stream of the caller's: for other
- * frameworks, such as PyTorch (layers/minnow_torch.py). They do without a tape.
+ * frameworks, such as PyTorch (layers/minnow_torch/). They do without a tape.
  *
  * A backward stores the gradients, or it leaves dz and x for an update. The update computes the product dzᵀ·x
  * and applies the rule to its result, so that the weight's gradient is never stored.
@@ -29,8 +29,9 @@ struct mn_block_parameter {
   /* A 16-bit module's own parameter, which the update writes beside the values; NULL in other modules. In
    * MN_BF16 a weight's floats are in two halves (kernels/planes.h): the upper here, the lower in `values`. */
   void *narrow;
-  void *m, *v;    /* not read if the rule has no state */
-  void *gradient; /* for several backwards before one update: the sum of their gradients; else NULL */
+  void *m, *v; /* not read if the rule has no state */
+  void *
+      gradient; /* with a pair: where its gradient is stored; without one: what the update is by; else NULL */
 };
 
 /* The arguments of all calls; a caller sets what its call needs and leaves the rest 0. All pointers are to
@@ -97,9 +98,9 @@ MN_API mn_status mn_block_backward(struct mn_device *device, const struct mn_blo
 /* How much memory the call's pair takes, by its sizes. 0 if call->size is another's. */
 MN_API size_t mn_block_pair_bytes(const struct mn_device *device, const struct mn_block_call *call);
 
-/* With a pair, a parameter with a gradient gets the pair's gradient added to it; any other is updated by the
- * pair's gradient, and the pair's memory is overwritten. Without a pair, each parameter with a gradient is
- * updated by that. MN_USAGE: sizes or pointers that cannot be. MN_LIBRARY. */
+/* With a pair, the pair's gradient of a parameter is stored where `gradient` is not NULL; any other parameter
+ * is updated by it. The pair stays as it is. Without a pair, each parameter with a gradient is updated by that.
+ * MN_USAGE: sizes or pointers that cannot be. MN_LIBRARY. */
 MN_API mn_status mn_block_update(struct mn_device *device, const struct mn_block_call *call);
 
 /* Counts a step after its updates, by the call's counts, flag and stream; before AdamW's first one, and after

@@ -28,9 +28,8 @@ static void upload(struct trainee *t, void *to, const void *from, size_t bytes) 
   MUST(t->s.device->kernels->synchronize(t->s.device));
 }
 
-/* After another backward, since an update uses its pair up. */
+/* The pair stays as it is, for the next one. */
 static void run_update(struct trainee *t) {
-  if (t->call.pair) MUST(call_within(&t->s, mn_block_backward));
   const size_t bytes = mn_block_workspace(t->s.device, &t->call);
   char *workspace = open_watched(&t->s, bytes);
   t->call.workspace = workspace;
@@ -193,23 +192,26 @@ static void by_our_own_gemm(void **state) {
     }
 }
 
-/* The next step is by the sum of two backwards. */
-static void start_sums(struct trainee *t) {
-  for (int i = 0; i < PARAMETERS; i++) {
-    double *none = zeros(t->s.counts[i + 1]);
-    t->call.of[i].gradient = take_reals(&t->s.memory, none, t->s.counts[i + 1]);
-    free(none);
-  }
+/* The next step is by stored gradients. */
+static void start_stored(struct trainee *t) {
+  for (int i = 0; i < PARAMETERS; i++)
+    t->call.of[i].gradient = take_reals(&t->s.memory, NULL, t->s.counts[i + 1]);
   restart(t, &rules[2]);
-  next_step(t, 2);
+  next_step(t, 1);
 }
 
-/* Two backwards before an update: their gradients are added up, and the parameters follow the sum. */
-static void accumulated(void **state) {
+/* A pair's gradients are stored, though the flag is set and the weight has no planes; the parameters follow them. */
+static void stored(void **state) {
   for (int p = 0; p < MN_PRECISIONS; p++) {
     struct trainee t = open_trainee(*state, mn_precision_name((enum mn_precision)p), sizes[1]);
-    start_sums(&t);
+    void *const planes = t.call.weight.planes;
+    int flag = MN_BLOCK_NONFINITE;
+    start_stored(&t);
+    t.call.nonfinite = take_bytes(&t.s.memory, 1, sizeof flag);
+    upload(&t, t.call.nonfinite, &flag, sizeof flag);
+    t.call.weight.planes = NULL;
     run_update(&t), run_update(&t);
+    t.call.weight.planes = planes, t.call.nonfinite = NULL;
     assert_reals(&t.s.memory, "a weight before the step", t.call.of[0].values, t.s.parameters[0],
                  t.s.counts[1], 0);
     t.call.pair = NULL;
@@ -266,12 +268,16 @@ static void by_an_earlier_scale(void **state) {
     t.s.call.dz_scale = t.call.dz_scale = take_bytes(&t.s.memory, 16, 1);
     MUST(call_within(&t.s, mn_block_backward));
     t.s.call.dz_scale_ready = 1;
+    t.call.pair = t.s.call.pair =
+        take_bytes(&t.s.memory, (int64_t)mn_block_pair_bytes(t.s.device, &t.s.call), 1);
     write_dy(&t, 64);
+    MUST(call_within(&t.s, mn_block_backward));
     restart(&t, &rules[0]);
     next_step(&t, 64);
     run_update(&t);
     assert_parameters(&t);
     write_dy(&t, 1);
+    MUST(call_within(&t.s, mn_block_backward));
     follow_rules(&t);
     close_trainee(&t);
   }
@@ -328,7 +334,7 @@ static void assert_narrow(struct trainee *t, int i) {
   free(high), free(low), free(found);
 }
 
-/* Parameters of 16 bits, whose floats are the update's own: by a pair, and by a sum of gradients. */
+/* Parameters of 16 bits, whose floats are the update's own: by a pair, and by stored gradients. */
 static void narrow_parameters(void **state) {
   static const char *const precisions[] = {"bf16", "fp16"};
   for (size_t p = 0; p < COUNT(precisions); p++)
@@ -343,7 +349,7 @@ static void narrow_parameters(void **state) {
         next_step(&t, 1), run_update(&t);
         for (int i = 0; i < PARAMETERS; i++) assert_narrow(&t, i);
       }
-      start_sums(&t);
+      start_stored(&t);
       run_update(&t), run_update(&t);
       t.call.pair = NULL;
       run_update(&t);
@@ -447,8 +453,8 @@ int main(void) {
       ON("cpu", by_every_rule),
       ON("cuda", by_every_rule),
       ON("cuda", by_our_own_gemm),
-      ON("cpu", accumulated),
-      ON("cuda", accumulated),
+      ON("cpu", stored),
+      ON("cuda", stored),
       ON("cpu", norm_without_the_gradient),
       ON("cuda", norm_without_the_gradient),
       ON("cpu", by_an_earlier_scale),

@@ -1,4 +1,4 @@
-"""layers/minnow_torch.py against PyTorch's own modules, on the CPU and, where there are any, on one and two GPUs.
+"""layers/minnow_torch/ against PyTorch's own modules, on the CPU and, where there are any, on one and two GPUs.
 
     MINNOW_LIBRARY=build/libminnow.so python3 tests/test_torch.py
 
@@ -30,6 +30,8 @@ from torch.nn import functional
 
 import minnow_torch
 from minnow_torch import Block, ModelNew, block
+
+CODE, PLAN = sys.modules["minnow_torch.block"], minnow_torch.plan  # a function of the package has the first one's name
 
 DEVICES = ["cpu"] + ["cuda"] * torch.cuda.is_available()
 FLOATS = {"cpu": ("fp32", "fp16", "bf16"), "cuda": minnow_torch.PRECISIONS}
@@ -255,13 +257,13 @@ class Modules(Case):
     for device, in self.each():
       own, _ = pair(device)
       x, packed, made = torch.randn(6, 24, device=device), [], []
-      compute = minnow_torch._Plan.compute
+      compute = PLAN.Plan.compute
 
       def spied(*arguments):
         made[:] = compute(*arguments)
         return tuple(made)
 
-      with unittest.mock.patch.object(minnow_torch._Plan, "compute", spied), torch.autograd.graph.saved_tensors_hooks(
+      with unittest.mock.patch.object(PLAN.Plan, "compute", spied), torch.autograd.graph.saved_tensors_hooks(
           lambda tensor: packed.append(tensor) or tensor, lambda tensor: tensor):
         with torch.no_grad():
           self.assertIsNone(own(x).grad_fn)
@@ -284,7 +286,7 @@ class Modules(Case):
       with torch.no_grad():
         before = own(x)
         self.assertTrue(torch.equal(own(x), before))  # from the same planes
-        self.assertEqual(len(minnow_torch._kept), 1)
+        self.assertEqual(len(PLAN._kept), 1)
         ways[how](own.fc.weight)
         after = own(x)
         minnow_torch.forget()
@@ -293,7 +295,7 @@ class Modules(Case):
       del own
       with torch.no_grad():
         block(x, *(p.detach() for p in pair(device, "bf16")[0].parameters()), 8, precision="bf16")
-      self.assertLessEqual(len(minnow_torch._kept), 1)  # that of the weight that is no more is gone
+      self.assertLessEqual(len(PLAN._kept), 1)  # that of the weight that is no more is gone
 
   def test_a_fused_optimizer_is_noticed(self):
     """It leaves the version of what it writes as it was."""
@@ -362,7 +364,7 @@ class Modules(Case):
 class Fallback(Case):
   def says(self, words, run):
     """Twice, which says it once."""
-    minnow_torch._say.cache_clear()
+    CODE._say.cache_clear()
     with warnings.catch_warnings(record=True) as caught:
       warnings.simplefilter("always")
       results = [run() for _ in range(2)]
@@ -427,7 +429,8 @@ class Fallback(Case):
 
   def test_no_library(self):
     code = ("import sys, torch, warnings; sys.path[:0] = [sys.argv[1]]; import minnow_torch as m; b = m.Block(8, 8, 2);"
-            "x = torch.randn(3, 8); b(x); assert torch.equal(b(x), m._eager(x, *b.parameters(), 2, 1e-5, 0.01));"
+            "x = torch.randn(3, 8); b(x); eager = sys.modules['minnow_torch.block']._eager;"
+            "assert torch.equal(b(x), eager(x, *b.parameters(), 2, 1e-5, 0.01));"
             "assert torch.equal(torch.compile(b, fullgraph=True, backend='eager')(x), b(x))")
     told = subprocess.run([sys.executable, "-c", code, HERE.parent / "layers"], capture_output=True, text=True,
                           env={**os.environ, "MINNOW_LIBRARY": "/nowhere/libminnow.so"}, check=False)
@@ -542,7 +545,7 @@ class Tensors(Case):
     wanted, slope, mixed = [rng.random() < 0.6 for _ in tensors], rng.uniform(-1, 1), rng.random() < 0.2
     precision = rng.choice(("fp16x3", "fp32", "bf16"))
     with torch.autocast("cpu", torch.bfloat16, enabled=mixed), unittest.mock.patch.object(
-        minnow_torch, "_eager", wraps=minnow_torch._eager) as eager:
+        CODE, "_eager", wraps=CODE._eager) as eager:
       expected = outcome(plain_block, tensors, wanted, groups, 0.1, slope)
       found = outcome(block, tensors, wanted, groups, 0.1, slope, precision)
     what = f"{names}, {[getattr(t, 'shape', t) for t in tensors]}, {groups} groups: {found!r:.200}, not {expected!r:.200}"
@@ -699,7 +702,7 @@ class Distributed(Case):
     self.all_near(gradients(own, x, dy), gradients(plain, x.double(), dy.double()), NEAR["fp16x3"])
     self.assertEqual(torch.cuda.current_device(), 0)
     # PyTorch restores the GPU after an operator, so the function is called without one, too.
-    minnow_torch._forward(x, *(p.detach() for p in own.parameters()), 8, 1e-5, 0.01, "fp16x3", x.dtype, x.dtype, False, False)
+    CODE._forward(x, *(p.detach() for p in own.parameters()), 8, 1e-5, 0.01, "fp16x3", x.dtype, x.dtype, False, False)
     self.assertEqual(torch.cuda.current_device(), 0)
 
 

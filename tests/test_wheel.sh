@@ -53,7 +53,7 @@ if ! venv/bin/python -c 'from torch import library; library.custom_op' 2>/dev/nu
   exit 0
 fi
 VERSION=$version venv/bin/python -W error - <<'PY'
-import os
+import os, sys
 import pathlib
 import torch
 import minnow_torch
@@ -63,8 +63,8 @@ assert "venv" in here.parts, here
 assert minnow_torch.__version__ == os.environ["VERSION"], minnow_torch.__version__
 model, x = minnow_torch.ModelNew(24, 64, 8), torch.randn(5, 24)
 model(x).sum().backward()
-assert minnow_torch._library()._name == str(here / "libminnow.so"), minnow_torch._library()._name
-assert torch.allclose(model(x), minnow_torch._eager(x, *model.parameters(), 8, 1e-5, 0.01), atol=1e-5)
+assert minnow_torch.library.load()._name == str(here / "libminnow.so"), minnow_torch.library.load()._name
+assert torch.allclose(model(x), sys.modules["minnow_torch.block"]._eager(x, *model.parameters(), 8, 1e-5, 0.01), atol=1e-5)
 PY
 venv/bin/python -m pip uninstall --quiet --yes minnow-torch
 [ "$(find venv -path '*minnow*')" = "" ] || fail "after pip uninstall there is $(find venv -path '*minnow*')"

@@ -48,7 +48,7 @@ def stack(widths, groups):
 
 
 def model_new():
-  """The class from layers/minnow_torch.py, with the library in BUILD; what minnow does not serve is an error."""
+  """The class from layers/minnow_torch, with the library in BUILD; what minnow does not serve is an error."""
   os.environ.setdefault("MINNOW_LIBRARY", os.path.abspath(os.path.join(os.environ["BUILD"], "libminnow.so")))
   sys.path.append(str(pathlib.Path(__file__).resolve().parents[2] / "layers"))
   warnings.filterwarnings("error", "minnow")

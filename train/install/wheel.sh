@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Makes a wheel of layers/minnow_torch.py and the library that install.mk links for it, without its debugging symbols, in
+# Makes a wheel of layers/minnow_torch and the library that install.mk links for it, without its debugging symbols, in
 # BUILD. auditwheel tells from which glibc on it runs, and gives it that name.
 #
 #   make wheel     (BUILD, VERSION and PYTHON come from the Makefile)
@@ -26,7 +26,7 @@ library=$BUILD/wheel/libminnow.so
 folder=$(mktemp -d)
 trap 'rm -rf "$folder"' EXIT
 mkdir "$folder/minnow_torch"
-cp layers/minnow_torch.py "$folder/minnow_torch/__init__.py"
+cp layers/minnow_torch/*.py "$folder/minnow_torch"
 strip --strip-unneeded -o "$folder/minnow_torch/libminnow.so" "$library"
 sed "s/\"VERSION\"/\"$VERSION\"/; s/\"PLATFORM\"/\"linux_$(uname -m)\"/" train/install/pyproject.toml >"$folder/pyproject.toml"
 "$PYTHON" -m pip wheel --quiet --disable-pip-version-check --no-deps --no-build-isolation --wheel-dir "$folder" "$folder"
