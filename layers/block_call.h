@@ -99,8 +99,8 @@ MN_API mn_status mn_block_backward(struct mn_device *device, const struct mn_blo
 MN_API size_t mn_block_pair_bytes(const struct mn_device *device, const struct mn_block_call *call);
 
 /* With a pair, the pair's gradient of a parameter is stored where `gradient` is not NULL; any other parameter
- * is updated by it. The pair stays as it is. Without a pair, each parameter with a gradient is updated by that.
- * MN_USAGE: sizes or pointers that cannot be. MN_LIBRARY. */
+ * is updated by it. The pair stays as it is. Without a pair, each parameter with a gradient is updated by
+ * that. MN_USAGE: sizes or pointers that cannot be. MN_LIBRARY. */
 MN_API mn_status mn_block_update(struct mn_device *device, const struct mn_block_call *call);
 
 /* Counts a step after its updates, by the call's counts, flag and stream; before AdamW's first one, and after
