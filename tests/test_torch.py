@@ -257,13 +257,13 @@ class Modules(Case):
     for device, in self.each():
       own, _ = pair(device)
       x, packed, made = torch.randn(6, 24, device=device), [], []
-      compute = PLAN.Plan.compute
+      compute = PLAN.Plan.forward
 
       def spied(*arguments):
         made[:] = compute(*arguments)
         return tuple(made)
 
-      with unittest.mock.patch.object(PLAN.Plan, "compute", spied), torch.autograd.graph.saved_tensors_hooks(
+      with unittest.mock.patch.object(PLAN.Plan, "forward", spied), torch.autograd.graph.saved_tensors_hooks(
           lambda tensor: packed.append(tensor) or tensor, lambda tensor: tensor):
         with torch.no_grad():
           self.assertIsNone(own(x).grad_fn)
@@ -286,7 +286,7 @@ class Modules(Case):
       with torch.no_grad():
         before = own(x)
         self.assertTrue(torch.equal(own(x), before))  # from the same planes
-        self.assertEqual(len(PLAN._kept), 1)
+        self.assertEqual(len(PLAN._seen), 1)
         ways[how](own.fc.weight)
         after = own(x)
         minnow_torch.forget()
@@ -295,7 +295,7 @@ class Modules(Case):
       del own
       with torch.no_grad():
         block(x, *(p.detach() for p in pair(device, "bf16")[0].parameters()), 8, precision="bf16")
-      self.assertLessEqual(len(PLAN._kept), 1)  # that of the weight that is no more is gone
+      self.assertLessEqual(len(PLAN._seen), 1)  # that of the weight that is no more is gone
 
   def test_a_fused_optimizer_is_noticed(self):
     """It leaves the version of what it writes as it was."""

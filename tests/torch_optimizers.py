@@ -445,7 +445,7 @@ class Compiled(Case):
         marks.append([type(b.fc.weight.grad) for b in blocks])
 
       found.append(losses(run, optimizer, data, autocast, parts, between))
-      if parts == 1 and (run is model or device == "cpu" or CODE._TAGS):
+      if parts == 1 and (run is model or device == "cpu" or CODE.TAGS):
         self.assertEqual(marks, [[Gradient for _ in blocks]] * len(data))
       x = data[0][0].to(blocks[0].fc.weight.dtype)
       with torch.no_grad():

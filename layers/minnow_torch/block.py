@@ -1,4 +1,4 @@
-"""The block for PyTorch: a function and a module, under autograd and torch.compile. What minnow does not serve, or what
+"""The block for PyTorch: a function and a module, under autograd and torch.compile. What minnow does not serve, and what
 watches the modules that a Block stands for, goes PyTorch's way."""
 import functools
 import itertools
@@ -7,12 +7,14 @@ import weakref
 
 import torch
 from torch import library as operators
+from torch.autograd import forward_ad
 from torch.nn import functional
 from torch.nn.modules import module as hooks
 from torch.nn.parallel import DistributedDataParallel
 
 from . import library
 from .gradient import Trained
+from .library import addresses, dense
 from .plan import MORE, plan as make_plan, trained
 
 # What products of float32 may read (kernels/types.h): the first, the default, has float32's accuracy on tensor cores.
@@ -31,10 +33,11 @@ def _say(why):
 
 # ---- whether minnow serves these tensors ----
 
-def _misfit(x, weight, groups, eps, vectors, others=()):
+def _misfit(x, weight, groups, eps, vectors, dy=()):
   """Why minnow cannot take these tensors, or None: C goes by the sizes of x and weight alone, and takes none of
-  2**30 or more. `others` are tensors, each with the shape that it must have."""
-  for t in (x, weight, *vectors, *[t for t, _ in others]):
+  2**30 or more."""
+  tensors = x, weight, *vectors, *dy
+  for t in tensors:
     if not isinstance(t, torch.Tensor):
       return f"{type(t).__name__} in place of a tensor is not served"
     if t.device != x.device or t.layout is not torch.strided or t.device.type not in ("cpu", "cuda"):
@@ -43,10 +46,9 @@ def _misfit(x, weight, groups, eps, vectors, others=()):
     (rows, inputs), (channels, depth) = x.shape, weight.shape
     if (inputs == depth and 0 < rows < 2**30 and 0 < inputs < 2**30 and 0 < channels < 2**30 and groups > 0 and
         channels % groups == 0 and rows * channels > groups and  # PyTorch refuses groups of one value
-        eps >= 0 and all([t.shape == (channels,) for t in vectors]) and all([t.shape == shape for t, shape in others])):
+        eps >= 0 and all([t.shape == (channels,) for t in vectors]) and all([t.shape == (rows, channels) for t in dy])):
       return None
-  shapes = ", ".join(str(tuple(t.shape)) for t in (x, weight, *vectors, *[t for t, _ in others]))
-  return f"{groups} groups, eps {eps} and tensors of shape {shapes} are not served"
+  return f"{groups} groups, eps {eps} and tensors of shape {', '.join(str(tuple(t.shape)) for t in tensors)} are not served"
 
 
 def _choose(tensors, groups, eps, precision):
@@ -71,37 +73,39 @@ def _choose(tensors, groups, eps, precision):
   return (None, why) if why else ((own, out, taken), None)
 
 
-def _watched():
-  """Whether something wants to see PyTorch's own operations: functorch, forward-mode derivatives, a dispatch mode, tracing."""
-  return (torch._C._are_functorch_transforms_active() or torch.autograd.forward_ad._current_level >= 0 or
-          torch._C._len_torch_dispatch_stack() > 0 or torch._C._get_tracing_state() is not None)
-
-
-_plans = {}  # what is served and how, by all that this depends on
+_plans = {}  # by what they depend on
 
 
 def _planned(tensors, groups, eps, slope, precision):
-  """(plan, addresses, tensors) of a call of C's on these, which may be converted; or None, and why there is none."""
-  x, weight, bias, gamma, beta = tensors
+  """(plan, addresses, tensors) of a call on these, which may be converted; or None, and why minnow does not serve them."""
+  x, weight, _, gamma, _ = tensors
   try:
-    kind = x.device.type
+    kind, key = x.device.type, None
     cast = torch.is_autocast_enabled(kind) and torch.get_autocast_dtype(kind)
     key = x.shape, x.dtype, x.device, weight.shape, weight.dtype, gamma.dtype, groups, eps, slope, precision, cast
-    found = _plans.get(key)
-  except (AttributeError, TypeError, RuntimeError):  # no tensors, and devices without autocast
-    key = found = None
-  if found is not None:
-    at = library.addresses(tensors, found.arguments, found.device)
-    if at is not None:
-      return found, at, tensors
+    plan = _plans.get(key)
+    if plan is not None:
+      at = addresses(tensors, plan.arguments, plan.device)
+      if at is not None:
+        return plan, at, tensors
+  except (AttributeError, RuntimeError):  # something else than a tensor, or a device that knows no autocast
+    pass
   types, why = _choose(tensors, groups, eps, precision)
-  if types is None or not all([type(t) in (torch.Tensor, torch.nn.Parameter) for t in tensors]):
-    return None, why or f"{next(type(t).__name__ for t in tensors if type(t) not in (torch.Tensor, torch.nn.Parameter))} is not served", None
-  found = make_plan(x.device, *x.shape, len(weight), x.dtype, weight.dtype, groups, eps, slope, *types)
+  others = [type(t).__name__ for t in tensors if type(t) not in library.PLAIN]
+  if types is None or others:
+    return None, why or f"a tensor of type {others[0]} is not served", None
+  plan = make_plan(x.device, *x.shape, len(weight), x.dtype, weight.dtype, groups, eps, slope, *types)
   if len(_plans) > 4096:
     _plans.clear()
-  _plans[key] = found
-  return found, *library.dense(tensors, found.arguments, found.device)[::-1]
+  _plans[key] = plan
+  tensors, at = dense(tensors, plan.arguments, plan.device)
+  return plan, at, tensors
+
+
+def _watched():
+  """Whether something wants to see PyTorch's own operations: functorch, forward-mode derivatives, a dispatch mode, tracing."""
+  return (torch._C._are_functorch_transforms_active() or forward_ad._current_level >= 0 or
+          torch._C._len_torch_dispatch_stack() > 0 or torch._C._get_tracing_state() is not None)
 
 
 # ---- eager mode ----
@@ -112,29 +116,6 @@ def _second_order(settings, tensors, wanted, dy):
   y = _eager(*(t.to(tensors[1].dtype) for t in tensors), *settings[:3])
   found = iter(torch.autograd.grad(y, [t for t, want in zip(tensors, wanted) if want], dy.to(y.dtype), create_graph=True))
   return [next(found) if want else None for want in wanted]
-
-
-class _Stored(torch.autograd.Function):
-  """The block whose gradients are stored."""
-
-  @staticmethod
-  def forward(ctx, x, weight, bias, gamma, beta, plan, at):
-    tensors, ctx.plan = (x, weight, bias, gamma, beta), plan
-    y, saved, planes = plan.compute(tensors, at, True, ctx.needs_input_grad[0])
-    ctx.save_for_backward(*tensors, saved, planes)
-    return y
-
-  @staticmethod
-  def backward(ctx, dy):
-    *tensors, saved, planes = ctx.saved_tensors
-    plan, wanted, (x, weight, _, gamma, beta) = ctx.plan, ctx.needs_input_grad[:5], tensors
-    if torch.is_grad_enabled():
-      return *_second_order(plan.settings, tensors, wanted, dy), None, None
-    if planes is not None:
-      (planes,), _ = library.dense((planes,), (plan.planes,), plan.device)
-    made = plan.backward(dy, x, weight, gamma, beta, saved, planes, planes is not None, wanted)
-    made[0] = made[0] if made[0] is None else made[0].to(plan.given)
-    return *made, None, None
 
 
 def _left(parts, nodes):
@@ -152,100 +133,92 @@ def _left(parts, nodes):
   return True
 
 
-class _Trained(torch.autograd.Function):
-  """The block whose backward leaves what an optimizer of ours updates its parameters by (gradient.py)."""
+class _Function(torch.autograd.Function):
+  """The block. With `parts` its backward leaves what an optimizer of ours updates them by (gradient.py)."""
 
   @staticmethod
   def forward(ctx, x, weight, bias, gamma, beta, plan, at, parts):
     ctx.plan, ctx.parts = plan, parts
-    x, at = plan.taken(x, at)
-    y, saved, planes = parts[0].forward(plan, at)
+    if plan.x_type is not plan.given:
+      x = x.to(plan.x_type)
+      at[0] = x.data_ptr()
+    keep = "x" if parts is not None else "weight" if ctx.needs_input_grad[0] else None
+    y, saved, planes = plan.forward(weight, at, parts and parts[0], True, keep)
     ctx.save_for_backward(x, weight, bias, gamma, beta, saved, planes)
     return y if y.dtype is plan.out else y.to(plan.out)
 
   @staticmethod
   def backward(ctx, dy):
-    *tensors, saved, planes = ctx.saved_tensors
-    plan, parts, wanted = ctx.plan, ctx.parts, ctx.needs_input_grad[:5]
+    x, weight, bias, gamma, beta, saved, planes = ctx.saved_tensors
+    plan, parts, wanted = ctx.plan, ctx.parts, ctx.needs_input_grad
     if torch.is_grad_enabled():
-      return *_second_order(plan.settings, tensors, wanted, dy), None, None, None
-    dx, pair = parts[0].backward(plan, dy, tensors[0] if planes is None else planes, *tensors[1:2], *tensors[3:], saved, parts,
-                                 wanted[0])
-    dx = dx if dx is None or dx.dtype is plan.given else dx.to(plan.given)
-    if not _left(parts, [node for node, _ in ctx.next_functions[1:5]]):
-      return dx, *pair.gradients(), None, None, None
-    pair.leave()
-    return dx, None, None, None, None, None, None, None
+      return *_second_order(plan.settings, (x, weight, bias, gamma, beta), wanted[:5], dy), None, None, None
+    if parts is None:
+      dx, *others = plan.backward(dy, x, weight, gamma, beta, saved, planes, wanted[:5])
+    else:
+      dx, pair = parts[0].backward(plan, dy, x if planes is None else planes, weight, gamma, beta, saved, parts, wanted[0])
+      if _left(parts, [node for node, _ in ctx.next_functions[1:5]]):
+        pair.leave()
+        others = None, None, None, None
+      else:
+        others = pair.gradients()
+    return dx if dx is None or dx.dtype is plan.given else dx.to(plan.given), *others, None, None, None
 
 
-# Without Function's own look for functorch.
-_stored, _leave = (super(torch.autograd.Function, kind).apply for kind in (_Stored, _Trained))
+_apply = super(torch.autograd.Function, _Function).apply  # without Function's own look for functorch
 
 
 def _run(plan, at, tensors):
-  x, weight, *vectors = tensors
-  if not torch.is_grad_enabled() or not any([t.requires_grad for t in tensors]):
-    return plan.compute(tensors, at, False, False)[0]
+  x, weight, bias, gamma, beta = tensors
   own = trained.get(id(weight))
-  if own is not None and weight.requires_grad and DistributedDataParallel._active_ddp_module is None:
-    parts = own.leaves(plan, vectors, at[1:])
-    if parts is not None:
-      return _leave(*tensors, plan, at, parts)
-  return _stored(*tensors, plan, at)
-
-
-def block(x, weight, bias, gamma, beta, groups, eps=1e-5, slope=0.01, precision=PRECISIONS[0]):
-  """y = a + a with a = leaky_relu(group_norm(linear(x, weight, bias), groups, gamma, beta, eps), slope). x [N, I], weight
-  [C, I], the others [C]. `precision` is what products of float32 read; under autocast they read its type."""
-  tensors = x, weight, bias, gamma, beta
-  if torch.compiler.is_compiling():
-    return _compiled(tensors, groups, eps, slope, precision)
-  if _watched():
-    return _eager(*tensors, groups, eps, slope)
-  plan, at, tensors = _planned(tensors, groups, eps, slope, precision)
-  if plan is None:
-    _say(at)
-    return _eager(x, weight, bias, gamma, beta, groups, eps, slope)
-  return _run(plan, at, tensors)
+  if torch.is_grad_enabled() and (weight.requires_grad or x.requires_grad or any([t.requires_grad for t in tensors[2:]])):
+    parts = None
+    if own is not None and weight.requires_grad and DistributedDataParallel._active_ddp_module is None:
+      parts = own.leaves(plan, (bias, gamma, beta), at[1:])
+    return _apply(x, weight, bias, gamma, beta, plan, at, parts)
+  if plan.x_type is not plan.given:
+    x = x.to(plan.x_type)
+    at[0] = x.data_ptr()
+  y, _, _ = plan.forward(weight, at, own, False, None)
+  return y if y.dtype is plan.out else y.to(plan.out)
 
 
 # ---- operators for torch.compile and its like ----
 
-def _operate(x, weight, bias, gamma, beta, settings, others=()):
+def _operate(x, weight, bias, gamma, beta, settings, dy=()):
   """The plan of an operator's call."""
-  why = _misfit(x, weight, settings[0], settings[1], (bias, gamma, beta), others)
+  why = _misfit(x, weight, settings[0], settings[1], (bias, gamma, beta), dy)
   if why:
     raise RuntimeError(f"minnow: {why}")
   return make_plan(x.device, *x.shape, len(weight), x.dtype, weight.dtype, *settings)
 
 
-def _imagine(x, weight, settings):
-  """The plan of another number of rows, for the sizes of results."""
-  return make_plan(x.device, 2, *(int(n) for n in weight.shape[::-1]), x.dtype, weight.dtype, *settings)
-
-
 def _forward(x, weight, bias, gamma, beta, *settings):
-  *settings, save, keep = settings
+  """y; z with mean and rstd if `save`; and planes of the weight, if `keep`, or, of the Block of that number, which leaves its
+  gradients, planes of x or a copy, since code that is generated around the operators may write over x. Empty for none."""
+  *settings, save, keep, number = settings if len(settings) == 9 else (*settings, -1)
   plan = _operate(x, weight, bias, gamma, beta, settings)
-  y, saved, planes = plan.compute(*library.dense((x, weight, bias, gamma, beta), plan.arguments, plan.device), save, keep)
-  return (y, x.new_empty(0, dtype=plan.real) if saved is None else saved,
-          x.new_empty(0, dtype=torch.uint8) if planes is None else planes)
+  (taken, *tensors), at = dense((x, weight, bias, gamma, beta), (plan.x, *plan.arguments[1:]), plan.device)
+  own, led = trained.get(id(weight)), number >= 0
+  y, saved, kept = plan.forward(weight, at, own if led or not save else None, save, "x" if led else "weight" if keep else None)
+  if led and kept is None:
+    kept = (taken.clone() if taken.data_ptr() == x.data_ptr() else taken).flatten().view(torch.uint8)
+  return (y if y.dtype is plan.out else y.to(plan.out), x.new_empty(0, dtype=plan.real) if saved is None else saved,
+          x.new_empty(0, dtype=torch.uint8) if kept is None else kept)
 
 
 def _forward_fake(x, weight, bias, gamma, beta, *settings):
-  *settings, save, keep = settings
-  plan = _imagine(x, weight, settings)
+  *settings, save, keep, number = settings if len(settings) == 9 else (*settings, -1)
+  plan = make_plan(x.device, 2, *(int(n) for n in weight.shape[::-1]), x.dtype, weight.dtype, *settings)  # of any rows
+  kept = (x.shape[0] * x.shape[1] * plan.x_each + MORE * (plan.x_planes > 0)) if number >= 0 else keep * plan.weight_planes
   return (x.new_empty(x.shape[0], weight.shape[0], dtype=plan.out),
-          x.new_empty(plan.saved_count(x.shape[0]) if save else 0, dtype=plan.real),
-          x.new_empty(plan.weight_planes if keep else 0, dtype=torch.uint8))
+          x.new_empty(plan.saved_count(x.shape[0]) if save else 0, dtype=plan.real), x.new_empty(kept, dtype=torch.uint8))
 
 
 def _backward(dy, x, weight, gamma, beta, saved, planes, *settings):
   *settings, need_x, need_weight = settings
-  plan = _operate(x, weight, gamma, gamma, beta, settings, [(dy, (len(x), len(weight)))])
-  (planes,), _ = library.dense((planes,), (plan.planes if planes.numel() else (torch.uint8, planes.shape),), plan.device)
-  made = plan.backward(dy, x, weight, gamma, beta, saved, planes if planes.numel() else None, planes.numel() > 0,
-                       (need_x, need_weight, True, True, True))
+  plan = _operate(x, weight, gamma, gamma, beta, settings, (dy,))
+  made = plan.backward(dy, x, weight, gamma, beta, saved, planes if planes.numel() else None, (need_x, need_weight, True, True, True))
   return tuple(like.new_empty(0) if t is None else t.to(like.dtype)
                for t, like in zip(made, (x, weight, gamma, gamma, beta)))
 
@@ -256,107 +229,74 @@ def _backward_fake(dy, x, weight, gamma, beta, saved, planes, *settings):
           gamma.new_empty(gamma.shape), gamma.new_empty(gamma.shape), beta.new_empty(beta.shape))
 
 
-def _lead(x, weight, bias, gamma, beta, *settings):
-  """The forward of a Block whose backward leaves a pair: y, z with mean and rstd, and x's planes or a copy of x, since code
-  that is generated around the operators may write over x."""
-  *settings, _ = settings
-  plan = _operate(x, weight, bias, gamma, beta, settings)
-  tensors, at = library.dense((x, weight, bias, gamma, beta), plan.arguments, plan.device)
-  taken, at = plan.taken(tensors[0], at)
-  own = trained.get(id(weight))
-  if own is None:
-    planes = plan.bytes(plan.x_planes) if plan.x_planes else None
-    with plan.context.lock:
-      y, saved = plan.forward(at, True, planes, None, False, False)
-  else:
-    y, saved, planes = own.forward(plan, at)
-  if planes is None:
-    planes = (taken.clone() if taken.data_ptr() == x.data_ptr() else taken).flatten().view(torch.uint8)
-  return y if y.dtype is plan.out else y.to(plan.out), saved, planes
-
-
-def _lead_fake(x, weight, bias, gamma, beta, *settings):
-  y, saved, _ = _forward_fake(x, weight, bias, gamma, beta, *settings[:-1], True, False)
-  plan = _imagine(x, weight, settings[:-1])
-  return y, saved, x.new_empty(x.shape[0] * x.shape[1] * plan.x_each + MORE * (plan.x_planes > 0), dtype=torch.uint8)
-
-
-def _lead_backward(dy, kept, saved, weight, gamma, beta, flag, *settings):
-  """dx; the parameters' gradients are left, or stored where they belong. The operator says that it writes the flag, so that
-  it stays in the graph, and in its place."""
+def _leave(dy, kept, saved, weight, gamma, beta, flag, *settings):
+  """dx of the Block of that number; its parameters' gradients are left, or stored where they belong. The operator says that
+  it writes the flag, so that it stays in the graph, and in its place."""
   *settings, given, number, need_x = settings
   plan = make_plan(dy.device, len(dy), *weight.shape[::-1], given, weight.dtype, *settings)
-  block, own = _blocks.get(number), trained.get(id(weight))
-  if block is None:
-    raise RuntimeError("minnow: the Block that was compiled is no more")
+  block = _blocks[number]
   parameters = block.fc.weight, block.fc.bias, block.gn.weight, block.gn.bias
-  at = [p.data_ptr() for p in parameters]
+  own = trained.get(id(weight))
+  parts = own and own.leaves(plan, parameters[1:], [p.data_ptr() for p in parameters])
   x = kept if plan.x_planes else kept.view(plan.x_type).view(plan.x[1])
-  parts = own.leaves(plan, parameters[1:], at) if own is not None else None
-  if parts is None:  # its optimizer is gone, or serves it no more
-    own = Trained(weight, None)
-  dx, pair = own.backward(plan, dy, x, weight, gamma, beta, saved, parts or 4 * [None], need_x)
+  dx, pair = (own if parts else Trained(weight, None)).backward(
+      plan, dy, x, weight, gamma, beta, saved, parts or 4 * [None], need_x)
   nodes = [torch.autograd.graph.get_gradient_edge(p).node for p in parameters]
-  if parts is not None and _left(parts, nodes):
+  if parts and _left(parts, nodes):
     pair.leave()
   else:
     try:
       wanted = [which for which, node in enumerate(nodes) if torch._C._will_engine_execute_node(node)]
     except RuntimeError as error:
       raise RuntimeError("minnow: a Block that was compiled for an optimizer of minnow_torch has no gradients for "
-                         "torch.autograd.grad: not compiled it has") from error
-    torch.autograd.backward([parameters[i] for i in wanted], [pair.gradient(i, parameters[i].dtype) for i in wanted])
+                         "torch.autograd.grad; without torch.compile it has") from error
+    torch.autograd.backward([parameters[i] for i in wanted], [pair.gradient(i).to(weight.dtype) for i in wanted])
   return dy.new_empty(0, dtype=given) if dx is None else dx.to(given)
 
 
-def _lead_backward_fake(dy, kept, saved, weight, gamma, beta, flag, *settings):
+def _leave_fake(dy, kept, saved, weight, gamma, beta, flag, *settings):
   *_, given, _, need_x = settings
   return dy.new_empty((dy.shape[0], weight.shape[1]) if need_x else 0, dtype=given)
 
 
-# torch.compile must not record the leading operators in CUDA graphs of its own, whose replays would leave nothing for the
-# optimizer. A PyTorch without the tag that says so stores the gradients of compiled Blocks on CUDA.
-_TAGS = [torch.Tag.cudagraph_unsafe] if hasattr(torch.Tag, "cudagraph_unsafe") else []
+# torch.compile must not record in CUDA graphs of its own what leaves gradients: their replays would leave nothing. A PyTorch
+# without the tag that says so stores the gradients of compiled Blocks on CUDA.
+TAGS = [torch.Tag.cudagraph_unsafe] if hasattr(torch.Tag, "cudagraph_unsafe") else []
 _settings = "int groups, float eps, float slope, str precision, ScalarType out, ScalarType taken"
 _operators = operators.Library("minnow", "DEF")
-_vectors = "Tensor bias, Tensor gamma, Tensor beta"
+_block = "x, Tensor weight, Tensor bias, Tensor gamma, Tensor beta, {}, bool save, bool keep, int number=-1", 3, _forward, _forward_fake
 for _name, _arguments, _results, *_functions in (
-    ("block", f"Tensor x, Tensor weight, {_vectors}, {_settings}, bool save, bool keep", 3, _forward, _forward_fake),
-    ("block_backward", "Tensor dy, Tensor x, Tensor weight, Tensor gamma, Tensor beta, Tensor saved, Tensor planes, "
-     f"{_settings}, bool need_x, bool need_weight", 5, _backward, _backward_fake),
-    ("block_lead", f"Tensor x, Tensor weight, {_vectors}, {_settings}, int number", 3, _lead, _lead_fake),
-    ("block_lead_backward", "Tensor dy, Tensor kept, Tensor saved, Tensor weight, Tensor gamma, Tensor beta, Tensor(a!) flag, "
-     f"{_settings}, ScalarType given, int number, bool need_x", 1, _lead_backward, _lead_backward_fake)):
-  _operators.define(f"{_name}({_arguments}) -> ({', '.join(['Tensor'] * _results)})", tags=_TAGS if "lead" in _name else ())
+    ("block", *_block), ("block_lead", *_block),
+    ("block_backward", "dy, Tensor x, Tensor weight, Tensor gamma, Tensor beta, Tensor saved, Tensor planes, {}, "
+     "bool need_x, bool need_weight", 5, _backward, _backward_fake),
+    ("block_leave", "dy, Tensor kept, Tensor saved, Tensor weight, Tensor gamma, Tensor beta, Tensor(a!) flag, {}, "
+     "ScalarType given, int number, bool need_x", 1, _leave, _leave_fake)):
+  _operators.define(f"{_name}(Tensor {_arguments.format(_settings)}) -> ({', '.join(['Tensor'] * _results)})", tags=() if _results == 5 or _name == "block" else TAGS)
   for _device in "CPU", "CUDA":
     _operators.impl(_name, _functions[0], _device)
   operators.register_fake(f"minnow::{_name}", _functions[1])
 
 
 class _Compiled(torch.autograd.Function):
-  """The block by the operators; of a Block with a number, whose gradients are left, if that is not -1."""
+  """The block by the operators; of the Block with that number, which leaves its gradients, if it is not -1."""
 
   @staticmethod
   def forward(ctx, x, weight, bias, gamma, beta, flag, settings, number):
     ctx.settings, ctx.number, ctx.given = settings, number, x.dtype
-    if number >= 0:
-      y, saved, planes = torch.ops.minnow.block_lead(x, weight, bias, gamma, beta, *settings, number)
-      ctx.save_for_backward(flag, weight, gamma, beta, saved, planes)
-    else:
-      y, saved, planes = torch.ops.minnow.block(x, weight, bias, gamma, beta, *settings, True, ctx.needs_input_grad[0])
-      ctx.save_for_backward(x, weight, gamma, beta, saved, planes)
+    forward = torch.ops.minnow.block if number < 0 else torch.ops.minnow.block_lead
+    y, saved, kept = forward(x, weight, bias, gamma, beta, *settings, True, ctx.needs_input_grad[0], number)
+    ctx.save_for_backward(x if number < 0 else flag, weight, gamma, beta, saved, kept)
     return y
 
   @staticmethod
   def backward(ctx, dy):
-    x, weight, gamma, beta, saved, planes = ctx.saved_tensors
+    first, weight, gamma, beta, saved, kept = ctx.saved_tensors
     wanted = ctx.needs_input_grad[:5]
-    if ctx.number >= 0:
-      dx = torch.ops.minnow.block_lead_backward(dy, planes, saved, weight, gamma, beta, x, *ctx.settings, ctx.given, ctx.number,
-                                                wanted[0])
-      made = dx, None, None, None, None
+    if ctx.number < 0:
+      made = torch.ops.minnow.block_backward(dy, first, weight, gamma, beta, saved, kept, *ctx.settings, *wanted[:2])
     else:
-      made = torch.ops.minnow.block_backward(dy, x, weight, gamma, beta, saved, planes, *ctx.settings, *wanted[:2])
+      dx = torch.ops.minnow.block_leave(dy, kept, saved, weight, gamma, beta, first, *ctx.settings, ctx.given, ctx.number, wanted[0])
+      made = dx, None, None, None, None
     return *(t if want else None for t, want in zip(made, wanted)), None, None, None
 
 
@@ -366,7 +306,7 @@ def _compiled(tensors, groups, eps, slope, precision, number=-1, flag=None):
     return _eager(*tensors, groups, eps, slope)
   settings = groups, eps, slope, *types
   if not torch.is_grad_enabled() or not any([t.requires_grad for t in tensors]):
-    return torch.ops.minnow.block(*tensors, *settings, False, False)[0]
+    return torch.ops.minnow.block(*tensors, *settings, False, False, -1)[0]
   if not all([t.requires_grad for t in tensors[1:]]):
     number = -1
   return _Compiled.apply(*tensors, flag if number >= 0 else None, settings, number)
@@ -378,12 +318,18 @@ _blocks, _numbers = weakref.WeakValueDictionary(), itertools.count()  # torch.co
 _exporting = getattr(torch.compiler, "is_exporting", lambda: False)
 
 
-def _plain(fc, gn):
-  """Whether these are a Linear and a GroupNorm as PyTorch makes them, in which nobody has a hook."""
-  return (type(fc) is torch.nn.Linear and type(gn) is torch.nn.GroupNorm and not (
-      fc._forward_hooks or fc._forward_pre_hooks or fc._backward_hooks or fc._backward_pre_hooks or gn._forward_hooks or
-      gn._forward_pre_hooks or gn._backward_hooks or gn._backward_pre_hooks or hooks._has_any_global_hook() or
-      "forward" in fc.__dict__ or "forward" in gn.__dict__))
+def block(x, weight, bias, gamma, beta, groups: int, eps: float = 1e-5, slope: float = 0.01, precision: str = PRECISIONS[0]):
+  """y = a + a with a = leaky_relu(group_norm(linear(x, weight, bias), groups, gamma, beta, eps), slope). x [N, I], weight
+  [C, I], the others [C]. `precision` is what products of float32 read; under autocast they read its type."""
+  tensors = x, weight, bias, gamma, beta
+  if torch.compiler.is_compiling():
+    return _compiled(tensors, groups, eps, slope, precision)
+  if not _watched():
+    plan, at, taken = _planned(tensors, groups, eps, slope, precision)
+    if plan is not None:
+      return _run(plan, at, taken)
+    _say(at)
+  return _eager(*tensors, groups, eps, slope)
 
 
 class Block(torch.nn.Module):
@@ -399,25 +345,34 @@ class Block(torch.nn.Module):
     self.fc = torch.nn.Linear(in_features, out_features, device=device, dtype=dtype)
     self.gn = torch.nn.GroupNorm(num_groups, out_features, eps, device=device, dtype=dtype)
     self.negative_slope, self.precision = negative_slope, precision
-    self._number_it()
+    self._follow(-1, None)
 
   def __setstate__(self, state):
     super().__setstate__(state)
-    self._number_it()
+    self._follow(-1, None)
 
-  def _number_it(self):
-    """`_led` is its number once an optimizer of ours has charge of all its parameters, and `_flag` that one's; -1 before."""
-    self._number, self._led, self._flag = next(_numbers), -1, None
-    _blocks[self._number] = self
+  def _follow(self, number, flag):
+    """For torch.compile: the number under which an optimizer of ours has charge of all its parameters, and that one's flag; -1
+    without one."""
+    self._led, self._flag = number, flag
+    _blocks[next(_numbers) if number < 0 else number] = self
+
+  def _plain(self, fc, gn):
+    """Whether these are a Linear and a GroupNorm as PyTorch makes them, in which nobody has a hook."""
+    return (type(fc) is torch.nn.Linear and type(gn) is torch.nn.GroupNorm and not (
+        fc._forward_hooks or fc._forward_pre_hooks or fc._backward_hooks or fc._backward_pre_hooks or gn._forward_hooks or
+        gn._forward_pre_hooks or gn._backward_hooks or gn._backward_pre_hooks or hooks._has_any_global_hook() or
+        "forward" in fc.__dict__ or "forward" in gn.__dict__))
 
   def forward(self, x: torch.Tensor) -> torch.Tensor:
     fc, gn = self._modules["fc"], self._modules["gn"]
-    if _plain(fc, gn):
+    if self._plain(fc, gn):
       weights, norms = fc._parameters, gn._parameters
       tensors = x, weights["weight"], weights["bias"], norms["weight"], norms["bias"]
       if torch.compiler.is_compiling():
         if torch.compiler.is_dynamo_compiling() and not _exporting():
-          return _compiled(tensors, gn.num_groups, gn.eps, self.negative_slope, self.precision, self._led, self._flag)
+          number = self._led if DistributedDataParallel._active_ddp_module is None else -1
+          return _compiled(tensors, gn.num_groups, gn.eps, self.negative_slope, self.precision, number, self._flag)
       elif not _watched():
         plan, at, tensors = _planned(tensors, gn.num_groups, gn.eps, self.negative_slope, self.precision)
         if plan is not None:

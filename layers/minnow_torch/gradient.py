@@ -9,28 +9,21 @@ import torch
 from torch.utils import _foreach_utils
 from torch.utils._pytree import tree_map_only
 
-from . import library
-from .plan import trained
-
-STALE = -1, -1  # in place of a version and an address
+from .library import addresses, dense, place
+from .plan import Weight, trained
 
 
 class Gradient(torch.Tensor):
   """The gradient of the parameter in place `which` of the pair. The first operation that needs its values stores them."""
-
-  @staticmethod
-  def of(pair, which, parameter):
-    self = torch.Tensor._make_wrapper_subclass(Gradient, parameter.shape, dtype=parameter.dtype, device=parameter.device)
-    self.pair, self.which, self.values = pair, which, None
-    return self
+  values = None
 
   def stored(self):
     """Its values. That somebody asked for them means that the weight may be written without a new version."""
     if self.values is None:
       own = self.pair.parts[self.which]
-      self.values = self.pair.gradient(self.which, self.dtype)
-      if own.parameter.grad is self and own.parameter.dtype is self.dtype and own.parameter.shape == self.shape:
-        own.parameter.grad = self.values
+      p, self.values = own.parameter, self.pair.gradient(self.which)
+      if p.grad is self and p.dtype is self.dtype and p.shape == self.shape:
+        p.grad = self.values
       own.forget()
       self.pair = None
     return self.values
@@ -40,16 +33,13 @@ class Gradient(torch.Tensor):
     if function in _LOOKS:
       with torch._C.DisableTorchFunctionSubclass():
         return function(*arguments)
-    return function(*_plain(arguments), **_plain(named or {}))
+    return cls.__torch_dispatch__(function, types, arguments, named)
 
   @classmethod
   def __torch_dispatch__(cls, operator, types, arguments=(), named=None):
-    return operator(*_plain(arguments), **_plain(named or {}))
-
-
-def _plain(arguments):
-  with torch._C.DisableTorchFunctionSubclass():
-    return tree_map_only(Gradient, Gradient.stored, arguments)
+    with torch._C.DisableTorchFunctionSubclass():
+      arguments, named = tree_map_only(Gradient, Gradient.stored, (arguments, named or {}))
+    return operator(*arguments, **named)
 
 
 # What can be said without the values.
@@ -63,16 +53,16 @@ _foreach_utils._foreach_supported_types.append(Gradient)
 
 class Pair:
   """What a backward leaves: dz and x, of which the weight's gradient is the product, and column sums behind dz, which are the
-  vectors' gradients. `parts` are the Trained ones in C's places, None for those without a gradient here."""
+  vectors' gradients. `parts`: the Trained weight, bias, gamma and beta, None for those without a gradient here."""
   __slots__ = "plan", "x", "version", "dz", "scale", "flag", "parts", "__weakref__"
 
   def __init__(self, plan, x, dz, scale, flag, parts):
     self.plan, self.x, self.version, self.dz, self.scale, self.flag, self.parts = plan, x, x._version, dz, scale, flag, parts
 
   def rows(self):
-    """Where x or its planes are. The caller's x has to be as it was."""
-    x, plan = self.x, self.plan
-    found = library.addresses((x,), (plan.kept if plan.x_planes else plan.x,), plan.device)
+    """Where x as taken or its planes are. The caller's x has to be as it was."""
+    plan, x = self.plan, self.x
+    found = addresses((x,), (plan.kept if plan.x_planes else plan.x,), plan.device)
     if found is None or x._version != self.version:
       raise RuntimeError(
           "minnow: the rows given to a Block have been modified by an inplace operation since its backward, and the weight's "
@@ -80,150 +70,107 @@ class Pair:
           "weight.grad before")
     return found[0]
 
-  def fill(self):
-    """The plan's update call with the pair in it. The context's lock is held until it has run."""
-    plan, at = self.plan, self.rows()
-    call, of_x, of, rule = plan.update_call
-    of_x.values, of_x.planes, of_x.ready = (None, at, 1) if plan.x_planes else (at, None, 0)
-    call.pair = self.dz.data_ptr()
-    call.dz_scale = None if self.scale is None else self.scale.data_ptr()
-    call.weight.planes = call.nonfinite = call.grams = rule.scale = None
-    return call, of, rule
-
-  def gradient(self, which, dtype):
-    """Stored, of the parameter in this place."""
-    plan = self.plan
-    _, shape = plan.gradients[which + 1]
-    made = torch.empty(shape, dtype=plan.real, device=plan.device)
+  def update(self, at, entries, fill):
+    """The plan's update call with the pair, whose rows are `at` there. `entries`: addresses of values, their 16 bits, m, v and
+    gradient, by which C updates or where it stores; None for what it leaves."""
+    plan, call = self.plan, self.plan.update
     with plan.context.lock:
-      call, of, rule = self.fill()
-      rule.rate, rule.momentum, rule.kind = made.data_ptr(), 0, 0  # none is read
-      for i, entry in enumerate(of):
-        entry.values = entry.gradient = made.data_ptr() if i == which else None
-        entry.narrow = None
-      plan.run("update", call)
-    return made.to(dtype)
+      of_x = call.x
+      of_x.values, of_x.planes, of_x.ready = (None, at, 1) if plan.x_planes else (at, None, 0)
+      call.pair, call.dz_scale, call.grams, call.nonfinite = self.dz.data_ptr(), place(self.scale), None, None
+      for to, entry in zip(call.of, entries):
+        to.values, to.narrow, to.m, to.v, to.gradient = entry or _NOTHING
+      fill(call)
+      plan.run(call)
 
+  def gradient(self, which):
+    """The one in this place, stored."""
+    made = torch.empty(self.plan.gradients[which + 1][1], dtype=self.plan.real, device=self.plan.device)
+    entries = [(made.data_ptr(), None, None, None, made.data_ptr()) if i == which else None for i in range(4)]
+    self.update(self.rows(), entries, lambda call: _without_rule(call, made))
+    return made.to(self.plan.own)
 
   def square(self, which):
-    """The square of the norm of the gradients in these places, without the weight's; None if that would take longer."""
-    plan, vectors = self.plan, [i for i in which if i]
-    rows = plan.rows
+    """The square of the norm of the gradients in these places, without the weight's where that is faster."""
+    plan, rows, vectors = self.plan, self.plan.rows, len(which) - 1
     if rows % 8 or 0 not in which or rows * (plan.inputs + plan.channels) > plan.inputs * plan.channels:
-      return None
-    grams = torch.empty(2 * rows * rows + len(vectors) * plan.channels, dtype=plan.real, device=plan.device)
-    with plan.context.lock:
-      call, of, rule = self.fill()
-      call.grams, rule.rate, rule.momentum, rule.kind = grams.data_ptr(), grams.data_ptr(), 0, 0  # no rate is read
-      for i, entry in enumerate(of):
-        entry.values, entry.narrow, entry.gradient = grams.data_ptr() if i in which else None, None, None
-      call.weight.planes = grams.data_ptr() // 256 * 256  # nor these
-      plan.run("update", call)
+      return sum([norm.square() for norm in torch._foreach_norm([self.gradient(i) for i in which], 2, torch.float64)])
+    grams = torch.empty(2 * rows * rows + vectors * plan.channels, dtype=plan.real, device=plan.device)
+
+    def fill(call):
+      _without_rule(call, grams)
+      call.grams, call.weight.planes = grams.data_ptr(), grams.data_ptr() // 256 * 256  # which are not read
+
+    self.update(self.rows(), [(grams.data_ptr(), *4 * (None,)) if i in which else None for i in range(4)], fill)
     of_weight, sums = grams[:2 * rows * rows].view(2, -1), grams[2 * rows * rows:]
     return (torch.dot(*of_weight) + torch.dot(sums, sums)).clamp_(min=0)
 
   def leave(self):
     """Leaves the gradients to somebody's asking."""
-    for which, own in enumerate(self.parts):
+    device, make = self.plan.device, torch.Tensor._make_wrapper_subclass
+    for which, (own, (dtype, shape)) in enumerate(zip(self.parts, self.plan.gradients[1:])):
       if own is not None:
-        own.parameter.grad = Gradient.of(self, which, own.parameter)
+        own.parameter.grad = left = make(Gradient, shape, dtype=dtype, device=device)
+        left.pair, left.which = self, which
 
   def gradients(self):
     """All that there are, stored."""
     self.parts[0].forget()
-    return [None if own is None else self.gradient(which, own.parameter.dtype) for which, own in enumerate(self.parts)]
+    return [None if own is None else self.gradient(which) for which, own in enumerate(self.parts)]
 
 
-class Trained:
+_NOTHING = 5 * (None,)
+
+
+def _without_rule(call, memory):
+  call.rule.rate, call.rule.scale, call.rule.momentum, call.rule.kind = memory.data_ptr(), None, 0, 0  # no rate is read
+  call.weight.planes = None
+
+
+class Trained(Weight):
   """A parameter in the charge of an optimizer of ours, with what is kept of it besides torch.optim's state: the planes that
   products read, the floats of a parameter of 16 bits, and dz's scale from step to step."""
 
   def __init__(self, parameter, optimizer):
-    self.parameter, self.optimizer = parameter, (lambda: None) if optimizer is None else weakref.ref(optimizer)
+    self.planes, self.tensor = {}, lambda: parameter
+    self.parameter, self.optimizer = parameter, optimizer if optimizer is None else weakref.ref(optimizer)
     self.context = self.flag = None  # of its last backward; and the optimizer's
-    # By context: memory, the version and place of the values whose planes are in it (None: there are none yet), the stream
-    # and the plan that they were made by.
-    self.planes = {}
     self.floats = self.floats_of = None
     self.scale = self.scaled = None  # of dz; and in which context and Block it was written
     self.pair = lambda: None  # that which uses the scale
-    self.blocks = {}  # the vectors beside a weight, by the number of a compiled Block
-
-  # ---- a weight's part in forward and backward ----
-
-  def recall(self, plan, training):
-    """The weight's planes, and whether they are its values' still. The context's lock is held until they are made."""
-    if not plan.weight_planes:
-      return None, False
-    weight, capturing = self.parameter, plan.context.capturing()
-    if capturing and not training:
-      return None, False
-    kept = self.planes.setdefault(plan.context, [None, None, None, plan])
-    if kept[0] is None or kept[0].numel() != plan.weight_planes or kept[0].device != plan.device:
-      kept[:] = plan.bytes(plan.weight_planes), None, None, plan
-    now, stream = (weight._version, weight.data_ptr()), plan.context.stream()
-    # With a stored gradient a fused optimizer may have written the weight, which gives it no new version.
-    ready = kept[1] == now and (weight.grad is None or type(weight.grad) is Gradient)
-    if not ready:
-      kept[1:3] = None if capturing else now, stream  # in a capture nothing is computed yet
-    elif kept[2] != stream and not capturing:
-      made_in = torch.cuda.ExternalStream(kept[2], plan.device) if kept[2] else torch.cuda.default_stream(plan.device)
-      torch.cuda.current_stream(plan.device).wait_stream(made_in)
-      kept[2] = stream
-    return kept[0], ready
-
-  def forget(self):
-    """The planes are no longer those of the weight. Their memory stays, which CUDA graphs may have recorded."""
-    for kept in self.planes.values():
-      kept[1] = kept[1] and STALE
 
   def leaves(self, plan, vectors, at):
-    """The Trained ones of this weight and the vectors at these addresses if their gradients need not be stored, in C's
-    places, None for a frozen one; else None."""
-    parts, optimizer = [self], self.optimizer()
+    """The Trained ones of this weight and the vectors at these addresses if their gradients need not be stored, None for a
+    frozen one; else None."""
+    parts, optimizer, own_type = [self], self.optimizer(), plan.own
     for v in vectors:
       own = trained.get(id(v)) if v.requires_grad else None
-      if v.requires_grad and (own is None or own.optimizer() is not optimizer):
+      if own is None and v.requires_grad or own is not None and own.optimizer() is not optimizer:
         return None
       parts.append(own)
-    for own, place in zip(parts, at):
-      if own is not None and (place % 16 or own.parameter.dtype is not plan.own or not own.parameter.is_leaf):
+    for own, found in zip(parts, at):
+      if own is not None and (found & 15 or own.parameter.dtype is not own_type or not own.parameter.is_leaf):
         return None
     if optimizer is None or not optimizer._open(plan.device):
       return None
     self.flag = optimizer.flag
     return parts
 
-  def forward(self, plan, at):
-    """y, z with mean and rstd, and x's planes if products read some. `at` are the plan's `taken`."""
-    x_planes = plan.bytes(plan.x_planes) if plan.x_planes else None
-    with plan.context.lock:
-      planes, ready = self.recall(plan, True)
-      try:
-        y, saved = plan.forward(at, True, x_planes, planes, ready, True)
-      except BaseException:
-        self.planes.pop(plan.context, None)
-        raise
-    return y, saved, x_planes
-
   def backward(self, plan, dy, x, weight, gamma, beta, saved, parts, need_x):
     """dx, and the pair. `x` is x as taken, or its planes."""
-    (x,), _ = library.dense((x,), (plan.kept if plan.x_planes else plan.x,), plan.device)
+    optimizer = self.optimizer and self.optimizer()
+    if optimizer is not None:
+      optimizer._begin(self)
     if self.pair() is not None or self.scale is None or self.scale.device != plan.device:
       self.scale, self.scaled = torch.zeros(4, device=plan.device), None  # a pair that is there keeps its own
-    dz, scale, whose = plan.bytes(plan.pair_bytes), self.scale, (plan.context, gamma.data_ptr())
-    with plan.context.lock:
-      planes, ready = self.recall(plan, True) if need_x else (None, False)
-      dx = plan.backward(dy, None, weight, gamma, beta, saved, planes, ready, (need_x, False, False, False, False), dz, scale,
-                         self.scaled == whose, self.flag)[0]
-    self.scaled, pair = whose, Pair(plan, x, dz, scale, self.flag, parts)
+    scale, flag, whose = self.scale, self.flag, (plan.context, gamma.data_ptr())
+    dx, dz = plan.leave(dy, weight, gamma, beta, saved, self, need_x, scale, self.scaled == whose, flag)
+    pair, self.scaled = Pair(plan, x, dz, scale, flag, parts), whose
     self.pair = weakref.ref(pair)
     for own in parts:
       if own is not None:
         own.context = plan.context
     return dx, pair
-
-  # ---- its other forms ----
 
   def refresh(self):
     """Makes the floats and the planes of a parameter anew if it was written since, in the memory that CUDA graphs have
@@ -232,8 +179,8 @@ class Trained:
       self.master()
     for *_, plan in self.planes.values():
       x, vector = (torch.zeros(shape, dtype=dtype, device=plan.device) for dtype, shape in (plan.x, plan.behind[1]))
-      _, at = library.dense((x, self.parameter.detach(), *3 * [vector]), (plan.x, *plan.arguments[1:]), plan.device)
-      self.forward(plan, at)
+      _, at = dense((x, self.parameter.detach(), *3 * [vector]), (plan.x, *plan.arguments[1:]), plan.device)
+      plan.forward(self.parameter, at, self, True, None)
 
   def master(self):
     """The floats that a parameter of 16 bits is rounded from, as the last step left them; its values, if it was written

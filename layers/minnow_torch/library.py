@@ -9,42 +9,26 @@ import torch
 
 # What products of the other types read (kernels/types.h); those of float32 read what a Block's `precision` says.
 OWN = {torch.float64: "fp64", torch.float16: "fp16", torch.bfloat16: "bf16"}
-_PLAIN = frozenset((torch.Tensor, torch.nn.Parameter))
+PLAIN = frozenset((torch.Tensor, torch.nn.Parameter))
 
 
-# ---- the structs of layers/block_call.h, kernels/types.h and kernels/stream.h, field by field ----
+# ---- the structs of layers/block_call.h, kernels/types.h and kernels/stream.h ----
 
-class Matrix(ctypes.Structure):
-  _fields_ = [("values", ctypes.c_void_p), ("planes", ctypes.c_void_p),
-              *((name, ctypes.c_int) for name in ("narrow", "ready", "updated"))]
-
-
-class Parameter(ctypes.Structure):
-  _fields_ = [(name, ctypes.c_void_p) for name in ("values", "narrow", "m", "v", "gradient")]
+def _struct(text, **kinds):
+  kinds = {"pointer": ctypes.c_void_p, "int": ctypes.c_int, "double": ctypes.c_double, "int64": ctypes.c_int64, **kinds}
+  fields = [(name, kinds[kind]) for kind, names in (part.split(":") for part in text.split()) for name in names.split(",")]
+  return type("Struct", (ctypes.Structure,), {"_fields_": fields})
 
 
-class Rule(ctypes.Structure):
-  _fields_ = [("rate", ctypes.c_void_p), ("scale", ctypes.c_void_p), ("momentum", ctypes.c_double),
-              ("weight_decay", ctypes.c_double), ("nesterov", ctypes.c_int), ("kind", ctypes.c_int),
-              *((name, ctypes.c_double) for name in ("beta1", "beta2", "eps"))]
-
-
-class Counts(ctypes.Structure):
-  _fields_ = [("steps", ctypes.c_void_p), ("rate", ctypes.c_void_p), ("beta1", ctypes.c_double), ("beta2", ctypes.c_double),
-              ("skipped", ctypes.c_void_p), ("told", ctypes.c_void_p), ("ended", ctypes.c_int), ("clears", ctypes.c_int)]
-
-
-class Call(ctypes.Structure):
-  _fields_ = [("size", ctypes.c_size_t), *((name, ctypes.c_int64) for name in ("rows", "inputs", "channels", "groups")),
-              ("eps", ctypes.c_double), ("slope", ctypes.c_double), ("x", Matrix), ("weight", Matrix), ("narrow", ctypes.c_int),
-              *((name, ctypes.c_void_p) for name in (
-                  "bias", "gamma", "beta", "y", "z", "mean", "rstd", "dy", "dx", "dweight", "dbias", "dgamma", "dbeta", "pair",
-                  "dz_scale")), ("dz_scale_ready", ctypes.c_int),
-              *((name, ctypes.c_void_p) for name in ("nonfinite", "stream", "workspace")), ("of", Parameter * 4),
-              ("rule", Rule), ("grams", ctypes.c_void_p), ("counts", Counts)]
-
-  def __init__(self, *sizes, **named):
-    super().__init__(ctypes.sizeof(Call), *sizes, **named)
+Matrix = _struct("pointer:values,planes int:narrow,ready,updated")
+Call = _struct(
+    "int64:size,rows,inputs,channels,groups double:eps,slope matrix:x,weight int:narrow "
+    "pointer:bias,gamma,beta,y,z,mean,rstd,dy,dx,dweight,dbias,dgamma,dbeta,pair,dz_scale int:dz_scale_ready "
+    "pointer:nonfinite,stream,workspace parameters:of rule:rule pointer:grams counts:counts",
+    matrix=Matrix, parameters=4 * _struct("pointer:values,narrow,m,v,gradient"),
+    rule=_struct("pointer:rate,scale double:momentum,weight_decay int:nesterov,kind double:beta1,beta2,eps"),
+    counts=_struct("pointer:steps,rate double:beta1,beta2 pointer:skipped,told int:ended,clears"))
+new_call = functools.partial(Call, ctypes.sizeof(Call))
 
 
 @functools.cache
@@ -71,15 +55,17 @@ def load():
 
 # ---- what C is given ----
 
-def addresses(tensors, kinds, device):
-  """Where the tensors are, if each is a plain dense one on the device and of its kind, (dtype, shape); None if one is not.
-  No other address of a tensor that PyTorch or its user made goes to C."""
+def addresses(tensors, kinds, device, below=0):
+  """Where the tensors are, if each is a plain dense one on the device and of its kind, (dtype, shape); None if one is not, or
+  if an address has one of the bits `below`. No other address of a tensor that PyTorch or its user made goes to C."""
   found = []
   for t, (dtype, shape) in zip(tensors, kinds):
-    if (type(t) not in _PLAIN or t.dtype is not dtype or t.shape != shape or t.device != device or
+    if (type(t) not in PLAIN or t.dtype is not dtype or t.shape != shape or t.device != device or
         t.layout is not torch.strided or not t.is_contiguous() or t.is_neg()):
       return None
-    found.append(t.data_ptr())
+    found.append(at := t.data_ptr())
+    if at & below:
+      return None
   return found
 
 
@@ -96,9 +82,14 @@ def dense(tensors, kinds, device):
   return tensors, found
 
 
+def place(t):
+  """Where memory of our own is; None for none."""
+  return None if t is None else t.data_ptr()
+
+
 # ---- devices ----
 
-_workspaces = {}  # by device and stream
+_workspaces = {}  # by device or, on a GPU, device and stream
 _lock = functools.cache(lambda device: threading.RLock())  # of all contexts on a device, since they share these
 
 
@@ -107,11 +98,11 @@ class Context:
 
   def __init__(self, device, precision):
     self.lib, opened, self.device, self.lock = load(), ctypes.c_void_p(), device, _lock(device)
-    self.gpu = device.index if device.type == "cuda" else None
+    self.gpu, self.precision = device.index if device.type == "cuda" else None, precision
+    self.real = torch.float64 if precision == "fp64" else torch.float32
     with torch.cuda.device(device if device.type == "cuda" else -1):
       self.must(self.lib.mn_device_open(ctypes.byref(opened), str(device).encode(), precision.encode()))
     self.handle = opened.value
-    self.precision, self.real = precision, torch.float64 if precision == "fp64" else torch.float32
 
   def must(self, status):
     if status:
@@ -120,15 +111,14 @@ class Context:
   def run(self, entry, call, at, size):
     """Runs the call, which is `at` there and takes `size` bytes of workspace, in the device's current stream. A stream's
     calls share one workspace, since they run one after the other; those of a CUDA graph have their own, in its memory."""
-    if self.gpu is None:
-      key = self.device
-    else:
-      call.stream = key = torch._C._cuda_getCurrentRawStream(self.gpu)
-      key = self.gpu, key
+    key = "cpu"
+    if self.gpu is not None:
+      call.stream = stream = torch._C._cuda_getCurrentRawStream(self.gpu)
+      key = None if torch._C._cuda_isCurrentStreamCapturing() else (self.gpu, stream)
     workspace = _workspaces.get(key)
-    if workspace is None or workspace.numel() < size or (self.gpu is not None and self.capturing()):
+    if workspace is None or workspace.numel() < size:
       workspace = torch.empty(size, dtype=torch.uint8, device=self.device)
-      if self.gpu is None or not self.capturing():
+      if key is not None:
         _workspaces[key] = workspace
     call.workspace = workspace.data_ptr()
     if entry(self.handle, at):

@@ -8,10 +8,10 @@ import warnings
 import torch
 from torch.optim.optimizer import _global_optimizer_post_hooks, _global_optimizer_pre_hooks
 
-from . import library
-from .block import _TAGS, _blocks
+from .block import TAGS, _blocks
 from .gradient import Gradient, Trained
-from .plan import place, trained
+from .library import addresses, new_call, place
+from .plan import trained
 
 
 class _Rate:
@@ -22,11 +22,25 @@ class _Rate:
     device = optimizer.flag.device
     self.lr = self.betas = None  # as last written
     self.memory = torch.ones(3, dtype=torch.float64, device=device)
+    self.at = self.memory.data_ptr()
     self.steps = None if steps is None else torch.full((), steps, dtype=torch.float32, device=device)
     self.begun = bool(steps)  # whether there was any step
     self.members = 0  # how many parameters took the last one
-    self.call = library.Call(nonfinite=optimizer.flag.data_ptr(), counts=library.Counts(
-        place(self.steps), self.memory.data_ptr(), 0, 0, optimizer._skipped.data_ptr(), optimizer._told.data_ptr()))
+    self.call = new_call(nonfinite=optimizer.flag.data_ptr())
+    counts = self.call.counts
+    counts.steps, counts.rate = place(self.steps), self.at
+    counts.skipped, counts.told = optimizer._skipped.data_ptr(), optimizer._told.data_ptr()
+
+  def write(self, group, context):
+    """Writes to the device what has changed since the last step. A tensor's value may have."""
+    lr, betas = group["lr"], group.get("betas")
+    if self.lr is None or torch.is_tensor(lr) or self.lr != lr:
+      self.lr = lr
+      self.memory[0].fill_(lr)
+    if self.betas != betas:
+      self.betas = self.call.counts.beta1, self.call.counts.beta2 = betas
+      self.count(context, False, False)
+    self.begun = True
 
   def count(self, context, ended, clears):
     self.call.counts.ended, self.call.counts.clears, self.call.stream = ended, clears, context.stream()
@@ -40,13 +54,14 @@ class _Optimizer:
 
   In a CUDA graph a rate that changes has to be a tensor on the device, as for torch.optim; and replays do not notice that
   parameters were written since the last step: refresh() does."""
-  grad_norm = None
+  grad_norm, flag, _done = None, None, ()
 
   def __init__(self, *arguments, clip_grad_norm=None, **named):
     if clip_grad_norm is not None and not clip_grad_norm > 0:
       raise ValueError(f"minnow: clip_grad_norm={clip_grad_norm} is no norm to clip to: a number above 0, or None")
     self.clip_grad_norm = clip_grad_norm
     super().__init__(*arguments, **named)
+    self._step_supports_amp_scaling = False  # a GradScaler scales gradients back itself
 
   def __getstate__(self):
     return {**super().__getstate__(), "clip_grad_norm": self.clip_grad_norm}
@@ -71,21 +86,18 @@ class _Optimizer:
 
   def _take(self):
     """Takes charge of the parameters, from the next forward on."""
-    own = self.__dict__.setdefault("_own", {})
-    self.__dict__.setdefault("flag", None)
-    self.__dict__.setdefault("_done", ())
+    before, self._own = self.__dict__.get("_own", {}), {}
     for group in self.param_groups:
       for p in group["params"]:
-        one = own.get(id(p)) or Trained(p, self)
-        own[id(p)] = trained[id(p)] = one
-        one.floats, one.floats_of = None, None
-    for block in list(_blocks.values()):
-      parts = [trained.get(id(getattr(getattr(block, part, None), name, None)))
+        self._own[id(p)] = trained[id(p)] = own = before.get(id(p)) or Trained(p, self)
+        own.floats = own.floats_of = None
+    for number, block in list(_blocks.items()):
+      parts = [self._own.get(id(getattr(getattr(block, part, None), name, None)))
                for part, name in (("fc", "weight"), ("fc", "bias"), ("gn", "weight"), ("gn", "bias"))]
-      if all([part is not None and part.optimizer() is self for part in parts]):
+      if all(parts):
         device = parts[0].parameter.device
-        if (_TAGS or device.type == "cpu") and device.type in ("cpu", "cuda") and self._open(device):
-          block._led, block._flag = block._number, self.flag
+        if device.type == "cpu" or (device.type == "cuda" and TAGS):
+          block._follow(number, self.flag if self._open(device) else None)
 
   def _open(self, device):
     """The device's memory that step() reads and writes. Whether this is the device of all."""
@@ -94,7 +106,15 @@ class _Optimizer:
       self._skipped = torch.zeros(1, dtype=torch.int64, device=device)
       self._scale = torch.ones(1, dtype=torch.float64, device=device)
       self._told, self._seen = torch.zeros(1, dtype=torch.int64, pin_memory=device.type == "cuda"), 0
+      self._begun = []  # the weights whose backward may have raised the flag since the last step
     return self.flag.device == device
+
+  def _begin(self, own):
+    """A backward begins. What earlier ones found is forgotten if nobody has what they left."""
+    if self._begun and not any([other.pair() for other in self._begun]):
+      self.flag.zero_()
+      self._begun.clear()
+    self._begun.append(own)
 
   def step(self, closure=None):
     if (self._optimizer_step_pre_hooks or self._optimizer_step_post_hooks or _global_optimizer_pre_hooks or
@@ -111,17 +131,16 @@ class _Optimizer:
         loss = closure()
     with torch.no_grad():
       factor = None if self.clip_grad_norm is None else self._norm()
-      pairs, stored, others = self._sort()
+      pairs, others = self._sort()
       rates, done = {}, []
-      for (_, rate), (group, parts, _) in pairs.items():
-        self._take_part(rates, rate, group, [own for own in parts if own is not None], done)
-      for rate, group, own, *_ in stored:
-        self._take_part(rates, rate, group, [own], done)
-      scale = self._scaled(factor) if done else None
-      for (pair, rate), (group, parts, entries) in pairs.items():
-        self._follow_pair(pair, rate, group, entries, scale)
-      for item in stored:
-        self._follow(*item, scale)
+      for (pair, rate), (group, _, _, parts) in pairs.items():
+        rates[rate] = rates.get(rate, 0) + len(parts)
+        done += parts
+        rate.write(group, pair.plan.context)
+      scale = self._clip(factor) if factor is not None and done else None
+      for (pair, rate), (group, at, entries, _) in pairs.items():
+        planes = pair.parts[0].planes.get(pair.plan.context)
+        pair.update(at, entries, lambda call: self._fill(call, rate, group, scale, planes))
       if others:
         self._others(others, done, factor)
       if done:
@@ -131,149 +150,77 @@ class _Optimizer:
   # ---- who updates what ----
 
   def _sort(self):
-    """The parameters that have a gradient, by who updates them: C by what a backward left, {(pair, rate): (group, parts,
-    entries)}; C by a stored gradient, [(rate, group, own, entry, gradient)]; torch.optim, [parameter]."""
-    pairs, stored, others, flag = {}, [], [], self.flag
+    """The parameters that have a gradient, by who updates them: C by what a backward left, {(pair, rate): (group, address of
+    its rows, entries, parts)}; torch.optim by a stored gradient, [parameter]."""
+    pairs, others, flag = {}, [], self.flag
     for number, group in enumerate(self.param_groups):
-      serves = self._serves(group)
+      serves, names = self._serves(group), self._moments(group)
       for p in group["params"]:
         grad = p.grad
         if grad is None:
           continue
-        own = self._own.get(id(p))
-        if not serves or own is None or own.context is None:
-          others.append(p)
-          continue
-        pair = grad.pair if type(grad) is Gradient else None
-        left = pair is not None and pair.parts[grad.which] is own and pair.flag is flag
-        kind = pair.plan.gradients[grad.which + 1] if left else (p.dtype, p.shape)
-        if not left:
-          grad = grad.stored() if type(grad) is Gradient else grad
-        entry = self._entry(own, group, kind)
-        if entry is None or (not left and library.addresses((grad,), (kind,), p.device) is None):
-          others.append(p)
-          continue
-        rate = self._rate(number, p)
-        if not left:
-          stored.append((rate, group, own, entry, grad))
-          continue
-        found = pairs.get((pair, rate))
-        if found is None:
-          pair.rows()  # before anything is changed
-          found = pairs[pair, rate] = group, [None] * 4, [None] * 4
-        found[1][grad.which], found[2][grad.which] = own, entry
-    return pairs, stored, others
+        if serves and type(grad) is Gradient and grad.values is None:
+          pair, which = grad.pair, grad.which
+          own = pair.parts[which]
+          if own.parameter is p and pair.flag is flag:
+            entry = self._entry(own, p, names, pair.plan.entries[which][len(names)])
+            if entry is not None:
+              rate = self._rate(number, p)
+              found = pairs.get((pair, rate))
+              if found is None:
+                found = pairs[pair, rate] = group, pair.rows(), [None, None, None, None], []
+              found[2][which] = entry
+              found[3].append(own)
+              continue
+        others.append(p)
+    return pairs, others
 
-  def _entry(self, own, group, kind):
-    """What C gets of a parameter of this (dtype, shape): where its values, its own 16 bits and its moments are; None if
-    torch.optim has to update it."""
-    p, (dtype, shape), names = own.parameter, kind, self._moments(group)
-    narrow, tensors, state = dtype.itemsize == 2, [p], self.state[p] if names or dtype.itemsize == 2 else {}
-    real = torch.float32 if narrow else dtype
-    if library.addresses(tensors, (kind,), own.context.device) is None or (narrow and own.context.gpu is None):
+  def _entry(self, own, p, names, kinds):
+    """What C gets of a parameter: where its values, its own 16 bits, its moments and no gradient are; None if torch.optim has
+    to update it."""
+    narrow, device, state = kinds[0][0].itemsize == 2, own.context.device, self.state[p] if names else {}
+    at = addresses((p, *[state.get(name) for name in names]), kinds, device, 15)
+    if at is None and names and addresses((p,), kinds, device, 15) is not None:
+      for name, (dtype, shape) in zip(names, kinds[1:]):  # moments are begun, and those of a 16-bit parameter become floats
+        moment = state.get(name)
+        if moment is None and not (self.COUNTS and "step" in state):  # with it alone torch.optim has its say
+          state[name] = torch.zeros(shape, dtype=dtype, device=device)
+        elif narrow and moment is not None and moment.dtype is p.dtype and "master" not in state:
+          state[name] = moment.float()
+      at = addresses((p, *[state.get(name) for name in names]), kinds, device, 15)
+    if at is None:
       return None
-    fresh = self.COUNTS and not state
-    for name in names:
-      moment = state.get(name)
-      if moment is None:
-        if self.COUNTS and not fresh:
-          return None  # torch.optim says that it is gone
-        moment = state[name] = torch.zeros(shape, dtype=real, device=p.device)
-      elif narrow and moment.dtype is dtype and "master" not in state:
-        moment = state[name] = moment.float()
-      tensors.append(moment)
-    at = library.addresses(tensors, (kind, *len(names) * ((real, shape),)), p.device)
-    if at is None or any([place % 16 for place in at]):
-      return None
-    at += (3 - len(at)) * [None]
-    if narrow:
-      state["master"] = floats = own.master()
-      return floats.data_ptr(), *at
-    return at[0], None, at[1], at[2]
+    values, m, v = (*at, None, None)[:3]
+    if not narrow:
+      return values, None, m, v, None
+    self.state[p]["master"] = floats = own.master()
+    return floats.data_ptr(), values, m, v, None
 
   def _rate(self, number, p):
     """The _Rate of the group's parameters that have taken as many steps as this one."""
-    rates = self._rates.setdefault(number, [])
-    if not self.COUNTS:
-      if not rates:
-        rates.append(_Rate(self, None))
-      return rates[0]
-    state = self.state[p]
-    step = state.get("step")
+    rates = self._rates.get(number)
+    if rates is None:
+      rates = self._rates[number] = []
+    step = self.state[p].get("step") if self.COUNTS else None
     for rate in rates:
       if rate.steps is step:
         return rate
-    steps = 0.0 if step is None else float(step)
+    steps = None if not self.COUNTS else 0.0 if step is None else float(step)
     for rate in rates:
       if float(rate.steps) == steps if rate.begun else steps == 0:
         break
     else:
       rates.append(rate := _Rate(self, steps))
-    state["step"] = rate.steps
+    if self.COUNTS:
+      self.state[p]["step"] = rate.steps
     return rate
 
   # ---- what C updates ----
 
-  def _take_part(self, rates, rate, group, parts, done):
-    """Writes to the device what has changed of a rate since the last step. A tensor's value may have."""
-    done += parts
-    if rate in rates:
-      rates[rate] += len(parts)
-      return
-    rates[rate] = len(parts)
-    lr, betas = group["lr"], group.get("betas")
-    if rate.lr is None or torch.is_tensor(lr) or rate.lr != lr:
-      rate.lr = lr
-      rate.memory[0].fill_(lr)
-    if rate.betas != betas:
-      rate.betas = rate.call.counts.beta1, rate.call.counts.beta2 = betas
-      rate.count(parts[0].context, False, False)
-    rate.begun = True
-
-  def _scaled(self, factor):
-    """Where the factor on the gradients is, by clipping and by a GradScaler, whose flag becomes the step's; None for 1."""
-    scale, found = getattr(self, "grad_scale", None), getattr(self, "found_inf", None)
-    if found is not None:
-      self.flag.view(torch.float32).add_(found.to(self.flag.device)).clamp_(max=1)
-    if factor is None and scale is None:
-      return None
-    self._scale.fill_(1.0 if factor is None else factor)
-    if scale is not None:
-      self._scale.div_(scale.to(self.flag.device))
-    if factor is not None:
-      self.flag.view(torch.float32).logical_or_(self.grad_norm * 0)  # NaN, which counts as true, or 0
-    return self._scale.data_ptr()
-
-  def _follow_pair(self, pair, rate, group, entries, scale):
-    plan = pair.plan
-    with plan.context.lock:
-      call, of, rule = pair.fill()
-      for to, entry in zip(of, entries):
-        to.values, to.narrow, to.m, to.v = entry or (None, None, None, None)
-        to.gradient = None
-      planes = pair.parts[0].planes.get(plan.context)
-      call.weight.planes = planes and planes[0].data_ptr()
-      self._fill(call, rule, rate, group, scale)
-      plan.run("update", call)
-
-  def _follow(self, rate, group, own, entry, grad, scale):
-    """By a stored gradient."""
-    context, shape = own.context, own.parameter.shape
-    matrix = len(shape) == 2
-    call = library.Call(1, *(shape[::-1] if matrix else (1, *shape)), 1)
-    to, grad = call.of[not matrix], grad.float() if grad.dtype.itemsize == 2 else grad
-    to.values, to.narrow, to.m, to.v = entry
-    to.gradient = grad.data_ptr()
-    planes = own.planes.get(context)
-    call.weight.planes = planes and planes[0].data_ptr()
-    self._fill(call, call.rule, rate, group, scale)
-    at = ctypes.addressof(call)
-    with context.lock:
-      context.run(context.lib.mn_block_update, call, at, context.lib.mn_block_workspace(context.handle, at))
-
-  def _fill(self, call, rule, rate, group, scale):
-    call.nonfinite, rule.rate, rule.scale = self.flag.data_ptr(), rate.memory.data_ptr(), scale
-    rule.weight_decay = group["weight_decay"]
+  def _fill(self, call, rate, group, scale, planes):
+    rule = call.rule
+    call.nonfinite, call.weight.planes = self.flag.data_ptr(), planes and planes[0].data_ptr()
+    rule.rate, rule.scale, rule.weight_decay = rate.at, scale, group["weight_decay"]
     self._rule(rule, group)
 
   def _end(self, rates, done):
@@ -281,6 +228,7 @@ class _Optimizer:
     torch._C._increment_version([own.parameter for own in done])
     for own in done:
       own.updated()
+    self._begun.clear()
     last = next(reversed(rates))
     for rate, members in rates.items():
       if self.COUNTS and rate.members != members:  # those that do not take this step count their own from now on
@@ -303,99 +251,84 @@ class _Optimizer:
   # ---- what torch.optim updates ----
 
   def _others(self, others, done, factor):
-    """By its fused kernels where they serve, which write parameters without a new version and know how to skip a step; a step
-    that others have to skip waits for the device."""
-    shared = {id(rate.steps) for rates in self._rates.values() for rate in rates} if self.COUNTS and self.flag is not None else ()
+    """By its fused kernels where they serve, which know how to skip a step on the device."""
+    shared = [rate.steps for rates in self._rates.values() for rate in rates] if self.COUNTS and self.flag is not None else []
     for p in others:
-      state, own = self.state.get(p), self._own[id(p)]
-      own.forget()
-      if state and state.pop("master", None) is not None:
-        own.floats = own.floats_of = None
-        state.update({name: t.to(p.dtype) for name, t in state.items() if name != "step"})
-      if state and id(state.get("step")) in shared:
+      state, own = self.state.get(p, {}), self._own.get(id(p))
+      if own is not None:
+        own.forget()  # fused kernels write parameters without a new version
+        if state.pop("master", None) is not None:
+          own.floats = own.floats_of = None
+          state.update({name: t.to(p.dtype) for name, t in state.items() if name != "step"})
+      if any([state.get("step") is steps for steps in shared]):
         state["step"] = state["step"].clone()
     if factor is not None:
       torch._foreach_mul_([p.grad for p in others], factor)
-    scale, found = self.__dict__.get("grad_scale"), self.__dict__.get("found_inf")
-    skip, before = self.flag.view(torch.float32)[0] if done else found, [group["fused"] for group in self.param_groups]
-    names, fused = {id(p) for p in others}, []
+    before, names, fused = [group["fused"] for group in self.param_groups], {id(p) for p in others}, []
     for group in self.param_groups:
       params = [p for p in group["params"] if id(p) in names]
-      fused.append(self._fusable(group) and all([self._fits(p, group) for p in params]))
-    whole = all(fused) and not (done and skip.device.type == "cpu")
-    if not whole and skip is not None and skip.item():
-      return
-    if not whole and scale is not None:
-      torch._foreach_div_([p.grad for p in others], scale)
+      fits = self._serves(group) and not torch.is_tensor(group["lr"]) and all([self._fits(p, group) for p in params])
+      fused.append(params and (group["fused"] or (group["fused"] is None and not group["foreach"] and fits)))
+    if done and (self.flag.device.type == "cpu" or not all([serves for serves in fused if serves != []])):
+      if int(self.flag):
+        return
+    elif done:
+      self.found_inf = self.flag.view(torch.float32)[0]  # which the flag's bits are
     self._done = {id(own.parameter) for own in done}
     try:
-      self.grad_scale, self.found_inf = (scale, skip) if whole else (None, None)
       for group, serves in zip(self.param_groups, fused):
-        group["fused"] = group["fused"] or serves
+        group["fused"] = serves or group["fused"]
       with torch.set_grad_enabled(self.defaults["differentiable"]):
         self._optim_step()
     finally:
       self._done = ()
+      self.__dict__.pop("found_inf", None)
       for group, was in zip(self.param_groups, before):
         group["fused"] = was
-      self.__dict__.update(grad_scale=scale, found_inf=found)
 
   def _init_group(self, group, *lists):
     if self._done:
       group = {**group, "params": [p for p in group["params"] if id(p) not in self._done]}
     return super()._init_group(group, *lists)
 
-  def _fusable(self, group):
-    """Whether the options are those that fused kernels have."""
-    return not (group["fused"] is False or group["foreach"] or group["differentiable"] or torch.is_tensor(group["lr"]) or
-                (group.get("dampening") and group["momentum"]))
-
   def _fits(self, p, group):
     """Whether a fused kernel, which looks at no sizes, may have the parameter. What it would not begin with 0 is begun here."""
-    if p.device.type not in ("cpu", "cuda") or not p.is_floating_point():
+    names, state = self._moments(group), self.state[p] if self._moments(group) else {}
+    if not p.is_floating_point() or p.device.type not in ("cpu", "cuda"):
       return False
-    names, state = self._moments(group), self.state[p] if self.COUNTS or group["momentum"] else {}
-    if not self.COUNTS and names and state.get("momentum_buffer") is None:
-      state["momentum_buffer"] = torch.zeros_like(p)
-    if self.COUNTS and state and library.addresses((state.get("step"),), ((torch.float32, torch.Size(())),), p.device) is None:
-      return False
-    tensors = p, p.grad, *([state.get(name) for name in names] if state else ())
-    return library.addresses(tensors, len(tensors) * ((p.dtype, p.shape),), p.device) is not None
-
-  @property
-  def _step_supports_amp_scaling(self):
-    """Whether a GradScaler may leave its factor and flag to step()."""
-    return all([self._fusable(group) for group in self.param_groups])
-
-  @_step_supports_amp_scaling.setter
-  def _step_supports_amp_scaling(self, value):
-    """torch.optim sets it."""
+    if self.COUNTS:
+      if state and addresses((state.get("step"),), ((torch.float32, torch.Size(())),), p.device) is None:
+        return False
+      names = names if state else ()
+    elif names and state.get(names[0]) is None:
+      state[names[0]] = torch.zeros_like(p)
+    tensors = p, p.grad.values if type(p.grad) is Gradient else p.grad, *[state.get(name) for name in names]
+    return addresses(tensors, len(tensors) * ((p.dtype, p.shape),), p.device) is not None
 
   # ---- the norm ----
 
   def _norm(self):
-    """The factor to clip by, from the norm of all gradients. Those that are left are stored only if their norm would take
-    longer without; a norm that is not finite skips the step, if a Block takes part in it."""
+    """The factor to clip by, from the norm of all gradients."""
     pairs, stored, squares = {}, [], []
     for group in self.param_groups:
       for p in group["params"]:
-        if type(p.grad) is Gradient and p.grad.pair is not None:
+        if type(p.grad) is Gradient and p.grad.values is None:
           pairs.setdefault(p.grad.pair, []).append(p.grad)
         elif p.grad is not None:
           stored.append(p.grad)
     for pair, grads in pairs.items():
-      square = pair.square([grad.which for grad in grads])
-      if square is None:
-        stored += [grad.stored() for grad in grads]
-      else:
-        squares.append(square)
+      squares.append(pair.square([grad.which for grad in grads]))
     if not stored and not squares:
       return None
     norms = torch._foreach_norm(stored, 2, torch.float64) if stored else ()
-    norm = torch.linalg.vector_norm(torch.stack([*norms, *[square.sqrt() for square in squares]]))
-    scale = getattr(self, "grad_scale", None)
-    self.grad_norm = norm if scale is None else norm / scale
+    self.grad_norm = torch.linalg.vector_norm(torch.stack([*norms, *[square.sqrt() for square in squares]]))
     return (self.clip_grad_norm / (self.grad_norm + 1e-6)).clamp_(max=1)
+
+  def _clip(self, factor):
+    """Where the factor is for C. A norm that is not finite skips the step."""
+    self._scale.copy_(factor)
+    self.flag.view(torch.float32).logical_or_(self.grad_norm * 0)  # NaN, which counts as true, or 0
+    return self._scale.data_ptr()
 
   # ---- for users ----
 

@@ -1,25 +1,15 @@
 """The block's calls for one set of sizes and types, and the planes of weights: what products read in place of floats."""
+import ctypes
 import functools
-import threading
 import weakref
 
 import torch
-from torch.multiprocessing.reductions import StorageWeakRef
 
 from . import library
+from .library import dense, place
 
 # Bytes of memory for planes besides the elements' own: MN_BLOCK_PLANES_MORE.
 MORE = 32
-
-
-def place(t):
-  """Where memory of our own is; None for none."""
-  return None if t is None else t.data_ptr()
-
-
-def is_narrow(device, dtype, precision):
-  """Whether this is the 16-bit type that the precision's products read: then minnow takes tensors as they are."""
-  return device.type == "cuda" and dtype.itemsize == 2 and library.OWN.get(dtype) == precision
 
 
 class Plan:
@@ -27,131 +17,187 @@ class Plan:
   another, as under autocast; `out` is y's type. N rows, I inputs, C channels, G groups."""
 
   def __init__(self, device, rows, inputs, channels, given, weight_type, groups, eps, slope, precision, out, taken):
-    self.context = context = library.context(device, precision)
-    lib, self.device, self.real, self.out, self.given = context.lib, device, context.real, out, given
-    self.settings = groups, eps, slope, precision, out, taken
+    self.context, self.device, self.given, self.out = library.context(device, precision), device, given, out
+    self.real, self.settings = self.context.real, (groups, eps, slope, precision, out, taken)
     self.rows, self.inputs, self.channels, self.groups = rows, inputs, channels, groups
-    self.x_type, self.weight_type, y_type = (
-        t if is_narrow(device, t, precision) else self.real for t in (taken, weight_type, out))
+    # A 16-bit type that the precision's products read minnow takes as it is.
+    self.x_type, weight_type, y_type = (
+        t if device.type == "cuda" and t.itemsize == 2 and library.OWN[t] == precision else self.real
+        for t in (taken, weight_type, out))
     narrow, self.half_z = y_type.itemsize == 2, self.x_type.itemsize == 2
     self.own = y_type if narrow else self.real  # the type of the vectors, of dy and of the gradients
-    calls = [library.Call(rows, inputs, channels, groups, eps, slope, library.Matrix(narrow=self.half_z),
-                  library.Matrix(narrow=self.weight_type.itemsize == 2)) for _ in range(2)]
-    calls[0].narrow = calls[1].narrow = 2 if narrow else self.half_z  # enum mn_narrow
-    self.forward_call, self.backward_call = ((call, call.x, call.weight) for call in calls)
-    update = library.Call(rows, inputs, channels, groups, x=calls[0].x)
-    self.update_call = update, update.x, tuple(update.of), update.rule
-    self._entries = {name: getattr(lib, f"mn_block_{name}") for name in ("forward", "backward", "update")}
-    self._places, self._workspace = {id(call): library.ctypes.addressof(call) for call in (*calls, update)}, {}
-    each = lib.mn_block_plane_bytes(context.handle, self._places[id(calls[0])])
-    self.x_planes, self.weight_planes = (
-        each * count + MORE if each and t.itemsize > 2 else 0
-        for t, count in ((self.x_type, rows * inputs), (self.weight_type, channels * inputs)))
-    self.x_each = each if self.x_planes else self.x_type.itemsize
-    self.pair_bytes = lib.mn_block_pair_bytes(context.handle, self._places[id(calls[0])])
-    self._kinds(y_type)
-
-  def _kinds(self, y_type):
-    """What C takes and gives, each as (dtype, shape)."""
-    rows, inputs, channels, size = self.rows, self.inputs, self.channels, torch.Size
-    self.x, self.weight, vector = (self.x_type, size((rows, inputs))), (self.weight_type, size((channels, inputs))), (
-        self.own, size((channels,)))
-    self.arguments = (self.given, self.x[1]), self.weight, vector, vector, vector
-    self.saved = self.real, size((self.saved_count(rows),))
-    self.planes, self.kept = ((torch.uint8, size((n,))) for n in (self.weight_planes, self.x_planes))
-    self.behind = (self.own, size((rows, channels))), vector, vector, self.saved  # dy, gamma, beta, saved
-    self.gradients = (self.own, self.x[1]), (self.own, self.weight[1]), vector, vector, vector
-    one = torch.empty(1, dtype=y_type, device=self.device)
+    self._calls(eps, slope, weight_type, 2 if narrow else self.half_z)  # enum mn_narrow
+    # What C takes and gives, each as (dtype, shape).
+    self.x, weight, vector = (self.x_type, torch.Size((rows, inputs))), (weight_type, torch.Size((channels, inputs))), (
+        self.own, torch.Size((channels,)))
+    self.arguments = (given, self.x[1]), weight, vector, vector, vector
+    self.saved = self.real, torch.Size((self.saved_count(rows),))
+    self.planes, self.kept = ((torch.uint8, torch.Size((n,))) for n in (self.weight_planes, self.x_planes))
+    self.behind = (self.own, torch.Size((rows, channels))), vector, vector, self.saved  # dy, gamma, beta, saved
+    self.gradients = (self.own, self.x[1]), (self.own, weight[1]), vector, vector, vector
+    moment, moments = torch.float32 if narrow else self.real, {}
+    for which, (dtype, shape) in enumerate(self.gradients[1:]):  # what an update takes: a parameter and up to two moments
+      moments[which] = [((dtype, shape), *n * ((moment, shape),)) for n in range(3)]
+    self.entries = moments
+    one = torch.empty(1, dtype=y_type, device=device)
     self._like_y, self._like_saved = one.expand(rows, channels), one.to(self.real).expand(self.saved[1])  # for empty_like
+    self._like_pair = one.to(torch.uint8).expand(self.pair_bytes)
     self._mean, self._rstd = (self.saved_count(rows, of) * self.real.itemsize for of in range(2))
 
-  def bytes(self, count):
-    return torch.empty(count, dtype=torch.uint8, device=self.device)
+  def _calls(self, eps, slope, weight_type, narrow):
+    sizes, lib, handle = (self.rows, self.inputs, self.channels, self.groups), self.context.lib, self.context.handle
+    matrices = library.Matrix(narrow=self.half_z), library.Matrix(narrow=weight_type.itemsize == 2)
+    self._forward, self._backward, self._leave, self.update = calls = [
+        library.new_call(*sizes, eps, slope, *matrices, narrow=narrow) for _ in range(4)]
+    self.update.weight.narrow = self.update.narrow = 0
+    self._entries = {id(call): (getattr(lib, f"mn_block_{name}"), ctypes.addressof(call))
+                     for call, name in zip(calls, ("forward", "backward", "backward", "update"))}
+    self._sizes, at = {}, ctypes.addressof(self._forward)
+    each, self.pair_bytes = lib.mn_block_plane_bytes(handle, at), lib.mn_block_pair_bytes(handle, at)
+    self.x_planes, self.weight_planes = (
+        each * count + MORE if each and t.itemsize > 2 else 0
+        for t, count in ((self.x_type, self.rows * self.inputs), (weight_type, self.channels * self.inputs)))
+    self.x_each = each if self.x_planes else self.x_type.itemsize
 
   def saved_count(self, rows, of=2):
     """How many reals z takes and the first `of` of mean and rstd behind it."""
     z = rows * self.channels
     return ((z + 1) // 2 if self.half_z else z) + rows * self.groups * of
 
-  def run(self, name, call, *variant):
+  def bytes(self, count):
+    return torch.empty(count, dtype=torch.uint8, device=self.device)
+
+  def run(self, call, *variant):
     """`variant` is all that the size of the call's workspace depends on besides the plan: which pointers it has."""
-    at, size = self._places[id(call)], self._workspace.get((name, variant))
+    (entry, at), key = self._entries[id(call)], (id(call), variant)
+    size = self._sizes.get(key)
     if size is None:
-      size = self._workspace[name, variant] = self.context.lib.mn_block_workspace(self.context.handle, at)
-    self.context.run(self._entries[name], call, at, size)
+      size = self._sizes[key] = self.context.lib.mn_block_workspace(self.context.handle, at)
+    self.context.run(entry, call, at, size)
 
-  def forward(self, at, save, x_planes, planes, ready, updated):
-    """y, and z with mean and rstd behind it if `save`; else None. `at`: addresses of x [N, I], weight [C, I], bias, gamma,
-    beta [C]. Planes that are not ready are written, if they are not None. The context's lock is held."""
-    y, saved = torch.empty_like(self._like_y), torch.empty_like(self._like_saved) if save else None
-    call, of_x, of_weight = self.forward_call
-    of_x.values, of_weight.values, call.bias, call.gamma, call.beta = at
-    of_x.planes, of_weight.planes = place(x_planes), place(planes)
-    of_weight.ready, of_weight.updated, call.y = ready, updated, y.data_ptr()
-    self._place(call, saved)
-    self.run("forward", call, save, x_planes is None, planes is None, ready)
-    return y, saved
-
-  def _place(self, call, saved):
-    if saved is None:
-      call.z = call.mean = call.rstd = None
-    else:
-      call.z = at = saved.data_ptr()
-      call.mean, call.rstd = at + self._mean, at + self._rstd
-
-  def compute(self, tensors, at, save, keep):
-    """y in its type, saved, and a backward's planes of the weight if `keep`; None for what is not wanted. Tensors and
-    addresses are those of x, weight, bias, gamma and beta."""
-    weight = tensors[1]
-    planes = self.bytes(self.weight_planes) if keep and self.weight_planes else None
-    if planes is not None:
-      planes[-MORE:].zero_()  # not all of which is written
-    own = None if save else trained.get(id(weight))
-    x, at = self.taken(tensors[0], at)
+  def forward(self, weight, at, own, save, keep):
+    """y, as it is computed; z with mean and rstd behind it if `save`, else None; and the planes of what is to be kept, "x" or
+    "weight", None if there are none. `at`: addresses of x as taken, weight, bias, gamma, beta; `own`: the weight's (Trained)."""
+    y, saved, kept, planes, ready = torch.empty_like(self._like_y), None, None, None, False
+    call = self._forward
+    of_x, of_weight = call.x, call.weight
     with self.context.lock:
+      of_x.values, of_weight.values, call.bias, call.gamma, call.beta = at
+      of_x.planes = call.z = call.mean = call.rstd = None
+      if save:
+        saved = torch.empty_like(self._like_saved)
+        call.z = z = saved.data_ptr()
+        call.mean, call.rstd = z + self._mean, z + self._rstd
+      if keep == "x" and self.x_planes:
+        kept = self.bytes(self.x_planes)
+        of_x.planes = kept.data_ptr()
+      if self.weight_planes:
+        if keep == "weight":
+          kept = planes = self.bytes(self.weight_planes)
+          planes[-MORE:].zero_()  # not all of which is written
+        else:
+          planes, ready = recall(weight, own, self, save)
+      of_weight.planes, of_weight.ready, of_weight.updated, call.y = place(planes), ready, own is not None, y.data_ptr()
       try:
-        kept, ready = (own.recall(self, False) if own is not None else recall(weight, self, save)) if self.weight_planes else (
-            None, False)
-        y, saved = self.forward(at, save, None, kept if planes is None else planes, ready, own is not None)
+        self.run(call, save, kept is None, planes is None, ready)
       except BaseException:
         forget()  # planes that may not have been written
         raise
-    return y if y.dtype is self.out else y.to(self.out), saved, planes
+    return y, saved, kept
 
-  def taken(self, x, at):
-    """x in the type in which products take it, and the addresses with its own in place of the given one's."""
-    if self.x_type is not self.given:
-      x = x.to(self.x_type)
-      at = [x.data_ptr(), *at[1:]]
-    return x, at
-
-  def backward(self, dy, x, weight, gamma, beta, saved, planes, ready, wanted, dz=None, scale=None, scaled=False, flag=None):
-    """The gradients of x, weight, bias, gamma and beta, None for those that are not `wanted`; and dz for an update, with its
-    scale, `scaled` if an earlier backward has written that."""
-    made = [torch.empty(size, dtype=dtype, device=self.device) if want else None
-            for (dtype, size), want in zip(self.gradients, wanted)]
-    given, (dy_at, gamma_at, beta_at, saved_at) = library.dense((dy, gamma, beta, saved), self.behind, self.device)
-    call, of_x, of_weight = self.backward_call
-    needed, places = library.dense(
-        (x,) * wanted[1] + (weight,) * wanted[0], (self.x,) * wanted[1] + (self.weight,) * wanted[0], self.device)
+  def backward(self, dy, x, weight, gamma, beta, saved, planes, wanted):
+    """The gradients of x, weight, bias, gamma and beta, None for those that are not `wanted`."""
+    made = [torch.empty(shape, dtype=dtype, device=self.device) if want else None
+            for (dtype, shape), want in zip(self.gradients, wanted)]
+    given, at = dense((dy, gamma, beta, saved), self.behind, self.device)
+    factors, places = dense((x,) * wanted[1] + (weight,) * wanted[0], (self.x,) * wanted[1] + self.arguments[1:2] * wanted[0],
+                            self.device)
+    if planes is not None:
+      (planes,), _ = dense((planes,), (self.planes,), self.device)
+    call = self._backward
     with self.context.lock:
-      call.dy, call.gamma, call.beta, call.z, call.mean, call.rstd = (
-          dy_at, gamma_at, beta_at, saved_at, saved_at + self._mean, saved_at + self._rstd)
-      of_x.values, of_weight.values = places[0] if wanted[1] else None, places[-1] if wanted[0] else None
-      of_weight.planes, of_weight.ready, of_weight.updated = place(planes), ready, dz is not None
+      call.dy, call.gamma, call.beta, call.z = at
+      call.mean, call.rstd = call.z + self._mean, call.z + self._rstd
+      call.x.values, call.weight.values = places[0] if wanted[1] else None, places[-1] if wanted[0] else None
+      call.weight.planes, call.weight.ready = place(planes), planes is not None
       call.dx, call.dweight, call.dbias, call.dgamma, call.dbeta = [place(t) for t in made]
-      call.pair, call.dz_scale, call.dz_scale_ready, call.nonfinite = place(dz), place(scale), scaled, place(flag)
-      self.run("backward", call, *wanted, planes is None, ready, dz is None, scale is None, scaled)
+      self.run(call, *wanted, planes is None)
     return made
+
+  def leave(self, dy, weight, gamma, beta, saved, own, need_x, scale, scaled, flag):
+    """dx, None if it is not needed, and dz with column sums behind it for an update, under a scale that, if `scaled`, follows
+    from that of an earlier one."""
+    dz, dx, planes, ready, call = torch.empty_like(self._like_pair), None, None, False, self._leave
+    given, at = dense((dy, gamma, beta, saved), self.behind, self.device)
+    with self.context.lock:
+      call.dy, call.gamma, call.beta, call.z = at
+      call.mean, call.rstd = at[3] + self._mean, at[3] + self._rstd
+      call.dx = None
+      if need_x:
+        (dtype, shape), ((weight,), (found,)) = self.gradients[0], dense((weight,), self.arguments[1:2], self.device)
+        dx = torch.empty(shape, dtype=dtype, device=self.device)
+        if self.weight_planes:
+          planes, ready = recall(weight, own, self, True)
+        call.dx, of_weight = dx.data_ptr(), call.weight
+        of_weight.values, of_weight.planes, of_weight.ready, of_weight.updated = found, place(planes), ready, own is not None
+      call.pair, call.dz_scale, call.dz_scale_ready, call.nonfinite = dz.data_ptr(), place(scale), scaled, place(flag)
+      self.run(call, need_x, planes is None, ready, scale is None, scaled)
+    return dx, dz
 
 
 plan = functools.lru_cache(4096)(Plan)
 
 
-# ---- the planes of a weight that no optimizer of ours trains ----
+# ---- the planes of weights ----
 
-_kept, _guard = {}, threading.RLock()  # those made for forwards without gradients
 trained = weakref.WeakValueDictionary()  # the parameters in the charge of our optimizers, by id (gradient.py)
+_seen = {}  # other weights of forwards without gradients, by id
+STALE = -1, -1  # in place of a version and an address
+
+
+class Weight:
+  """The planes that are kept of a weight, by context: [memory, the version and address of the values whose planes are in it
+  (None: there are none yet), the stream and the plan that they were made by]."""
+
+  def __init__(self, weight):
+    self.planes, number = {}, id(weight)
+    self.tensor = weakref.ref(weight, lambda _: _seen.pop(number, None))
+
+  def recall(self, plan, training):
+    """The weight's planes, and whether they are its values' still. The context's lock is held until they are made."""
+    weight, capturing = self.tensor(), plan.context.capturing()
+    if capturing and not training:
+      return None, False
+    kept = self.planes.setdefault(plan.context, [None, None, None, plan])
+    if kept[0] is None or kept[0].numel() != plan.weight_planes or kept[0].device != plan.device:
+      kept[:] = plan.bytes(plan.weight_planes), None, None, plan
+    now, stream = (weight._version, weight.data_ptr()), plan.context.stream()
+    if type(weight.grad) in library.PLAIN:  # by which a fused optimizer may write the weight, which gives it no new version
+      now = STALE
+    ready = kept[1] == now is not STALE
+    if not ready:
+      kept[1:3] = None if capturing else now, stream  # in a capture nothing is computed yet
+    elif kept[2] != stream and not capturing:
+      made_in = torch.cuda.ExternalStream(kept[2], plan.device) if kept[2] else torch.cuda.default_stream(plan.device)
+      torch.cuda.current_stream(plan.device).wait_stream(made_in)
+      kept[2] = stream
+    return kept[0], ready
+
+  def forget(self):
+    """The planes are no longer those of the weight. Their memory stays, which CUDA graphs may have recorded."""
+    for kept in self.planes.values():
+      kept[1] = kept[1] and STALE
+
+
+def recall(weight, own, plan, training):
+  """The planes of a weight that `own` trains; those of another between forwards without gradients, but none in training,
+  where fused optimizers and CUDA graphs write it without a new version."""
+  if own is None:
+    if training or weight.is_inference() or not weight.is_leaf:
+      _seen.pop(id(weight), None)
+      return None, False
+    own = _seen.get(id(weight)) or _seen.setdefault(id(weight), Weight(weight))
+  return own.recall(plan, training)
 
 
 def forget():
@@ -159,30 +205,6 @@ def forget():
   is noticed by its `_version`. What leaves that as it was is not noticed, and needs this call: writing through `.data`,
   NumPy, DLPack or the storage, from another process, in a CUDA graph's replay, or by a fused optimizer of torch.optim's
   whose gradient no Block computed."""
-  with _guard:
-    _kept.clear()
-    for own in list(trained.values()):
-      own.forget()
-
-
-def recall(weight, plan, training):
-  """The planes that an earlier forward in this stream made of the weight, or memory for them, and whether they are the
-  weight's still. Of a weight in training nothing is kept here: fused optimizers and CUDA graphs write it without a new
-  version."""
-  storage, stream = weight.untyped_storage(), None
-  key = plan.context, storage._cdata, weight.storage_offset(), weight.shape, weight.stride(), weight.dtype
-  if weight.is_cuda:
-    stream = torch.cuda.current_stream(weight.device)
-    training |= plan.context.capturing()
-  with _guard:
-    for old in [old for old, kept in _kept.items() if kept[0].expired()]:
-      del _kept[old]
-    if training or weight.is_inference() or not weight.is_leaf or weight.grad is not None:
-      _kept.pop(key, None)
-      return None, False
-    now = weight._version, stream  # which an inference tensor has not
-    if key in _kept and _kept[key][1] == now:
-      return _kept[key][2], True
-    planes = plan.bytes(plan.weight_planes)
-    _kept[key] = StorageWeakRef(storage), now, planes
-    return planes, False
+  _seen.clear()
+  for own in list(trained.values()):
+    own.forget()
