@@ -315,7 +315,11 @@ def _compiled(tensors, groups, eps, slope, precision, number=-1, flag=None):
 # ---- for users ----
 
 _blocks, _numbers = weakref.WeakValueDictionary(), itertools.count()  # torch.compile sees numbers and tensors alone
-_exporting = getattr(torch.compiler, "is_exporting", lambda: False)
+
+
+def _exporting():
+  """torch.compiler.is_exporting, which some versions of torch.compile take for true."""
+  return getattr(torch.compiler, "_is_exporting_flag", False)
 
 
 def block(x, weight, bias, gamma, beta, groups: int, eps: float = 1e-5, slope: float = 0.01, precision: str = PRECISIONS[0]):
@@ -361,8 +365,9 @@ class Block(torch.nn.Module):
     """Whether these are a Linear and a GroupNorm as PyTorch makes them, in which nobody has a hook."""
     return (type(fc) is torch.nn.Linear and type(gn) is torch.nn.GroupNorm and not (
         fc._forward_hooks or fc._forward_pre_hooks or fc._backward_hooks or fc._backward_pre_hooks or gn._forward_hooks or
-        gn._forward_pre_hooks or gn._backward_hooks or gn._backward_pre_hooks or hooks._has_any_global_hook() or
-        "forward" in fc.__dict__ or "forward" in gn.__dict__))
+        gn._forward_pre_hooks or gn._backward_hooks or gn._backward_pre_hooks or
+        hooks._global_forward_hooks or hooks._global_forward_pre_hooks or hooks._global_backward_hooks or
+        hooks._global_backward_pre_hooks or "forward" in fc.__dict__ or "forward" in gn.__dict__))
 
   def forward(self, x: torch.Tensor) -> torch.Tensor:
     fc, gn = self._modules["fc"], self._modules["gn"]

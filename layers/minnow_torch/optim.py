@@ -267,7 +267,7 @@ class _Optimizer:
     before, names, fused = [group["fused"] for group in self.param_groups], {id(p) for p in others}, []
     for group in self.param_groups:
       params = [p for p in group["params"] if id(p) in names]
-      fits = self._serves(group) and not torch.is_tensor(group["lr"]) and all([self._fits(p, group) for p in params])
+      fits = self._serves(group) and all([self._fits(p, group) for p in params])
       fused.append(params and (group["fused"] or (group["fused"] is None and not group["foreach"] and fits)))
     if done and (self.flag.device.type == "cpu" or not all([serves for serves in fused if serves != []])):
       if int(self.flag):
