@@ -9,7 +9,15 @@ match($0, /[0-9]+ passed, [0-9]+ failed/) {
   n["PASSED"] += word[1]
   n["FAILED"] += word[3]
 }
-/^Ran [0-9]+ tests? in/ { n["PASSED"] += $2 }
+# A test whose subtests fail has many of these lines.
+/^(FAIL|ERROR): / && !seen[runs, $2, $3]++ {
+  n["PASSED"]--
+  n["FAILED"]++
+}
+/^Ran [0-9]+ tests? in/ {
+  n["PASSED"] += $2
+  runs++
+}
 match($0, /^OK \(skipped=[0-9]+/) {
   n["SKIPPED"] += substr($0, 13, RLENGTH - 12)
   n["PASSED"] -= substr($0, 13, RLENGTH - 12)

@@ -5,7 +5,8 @@
 #
 # TEST_JOBS run at a time: one more than there are cores, since many of them sleep. One that runs for TEST_SECONDS is ended. Each gets
 # a line, which begins with how many have ended, and one that fails all that it wrote; that stays in BUILD/tests/logs, and the names of those that failed in BUILD/tests/failed.
-# The last line is the verdict, as the exit code is; before it the skipped tests are counted by their reasons.
+# The last line is the verdict, as the exit code is; before it the skipped tests are counted by their reasons, and the programs that did
+# not run are named, with what to do about it if there is anything. These lines are also in BUILD/tests/skipped.
 set -u
 build=${BUILD:-build}
 logs=$build/tests/logs
@@ -60,4 +61,8 @@ wait
 echo "in $((SECONDS - began)) s"
 sed -n 's/^skipped: \([^:;,(]*\).*/\1/p' "$logs"/* | sort | uniq -c | sort -rn |
   awk '{ n = $1; $1 = ""; line = line (line ? ";" : "skipped:") $0 " " n }  END { if (line) print line }'
+for log in "$logs"/*.count; do
+  grep -q '^0 0 ' "$log" && whole=1 || whole=0
+  awk -v name="$(basename "$log" .count)" -v whole="$whole" '/^skipped: / && (whole || /; make test /) { print name " " $0; exit }' "${log%.count}"
+done | tee "$build/tests/skipped"
 cat "$logs"/*.count | awk '{ p += $1; f += $2; s += $3 } END { printf "%d passed, %d failed, %d skipped\n", p, f, s; exit f > 0 }'

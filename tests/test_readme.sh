@@ -42,13 +42,15 @@ for language in "${cc[*]} -std=c11 -x c" "g++ -std=c++17 -x c++"; do
 done
 
 # A python3 that has h5py, and one that has PyTorch too.
-python="" torch=""
-for candidate in ${PYTHON:+"$PYTHON"} python3 /usr/bin/python3; do
+python=""
+for candidate in ${PYTHON:+"$PYTHON"} python3 /usr/bin/python3 ${TORCH_PYTHON:+"$TORCH_PYTHON"}; do
   if [ -z "$python" ] && "$candidate" -c 'import h5py' 2>/dev/null; then python=$candidate; fi
-  if [ -z "$torch" ] && "$candidate" -c 'import h5py; from torch import library; library.custom_op' 2>/dev/null; then torch=$candidate; fi
 done
 [ -n "$python" ] || echo "no python3 here has h5py (package python3-h5py): the snippets in Python, and what reads their files, are not run"
-[ -n "$torch" ] || echo "no python3 here has h5py and PyTorch 2.4 or newer: the snippet of it is not run"
+torch=$(tests/torch_python.sh h5py) || {
+  echo "$torch"
+  torch=""
+}
 export PYTHONPATH=$sources/layers MINNOW_LIBRARY=$build/libminnow.so
 
 # Without ssh, and with Open MPI's leaks. What root and few cores need stands in the command.

@@ -1,23 +1,20 @@
 #!/usr/bin/env bash
-# layers/minnow_torch.py against PyTorch, by PYTHON where it is named, else by the PATH's python3 or the system's, whichever
-# has PyTorch 2.4 or newer. With arguments test_torch.py alone runs, and gets them; PRELOAD is what Python loads first
-# (make test-torch).
+# layers/minnow_torch.py against PyTorch, by the python3 that tests/torch_python.sh finds: TORCH_PYTHON or PYTHON names one. With
+# arguments test_torch.py alone runs, and gets them; PRELOAD is what Python loads first (make test-torch).
 set -euo pipefail
 if [[ ${CFLAGS:-} == *-fsanitize* ]]; then
   echo "skipped: python3 loads no library that a sanitizer watches"
   exit 0
 fi
 export MINNOW_LIBRARY=${MINNOW_LIBRARY:-$(realpath "${BUILD:-build}")/libminnow.so} OMP_WAIT_POLICY=passive
-run() {
-  [ -z "${PRELOAD:-}" ] || export LD_PRELOAD=$PRELOAD ASAN_OPTIONS=detect_leaks=0 CUDA_VISIBLE_DEVICES=
-  "$1" tests/test_torch.py "${@:2}"
-  (($# > 1)) || "$1" tests/torch_optimizers.py
-  exit
+python=$(tests/torch_python.sh) || {
+  echo "$python"
+  exit 0
 }
-[ -z "${PYTHON:-}" ] || run "$PYTHON" "$@"
-for python in python3 /usr/bin/python3; do
-  if "$python" -c 'from torch import library; library.custom_op' 2>/dev/null; then
-    run "$python" "$@"
-  fi
+[ -z "${PRELOAD:-}" ] || export LD_PRELOAD=$PRELOAD ASAN_OPTIONS=detect_leaks=0 CUDA_VISIBLE_DEVICES=
+[ $# = 0 ] || exec "$python" tests/test_torch.py "$@"
+code=0
+for program in test_torch torch_optimizers torch_loops torch_samples; do
+  "$python" tests/$program.py || code=$?
 done
-echo "skipped: no python3 here has PyTorch 2.4 or newer; PYTHON=… names one"
+exit $code

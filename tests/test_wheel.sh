@@ -1,12 +1,15 @@
 #!/usr/bin/env bash
 # make wheel, and the wheel in a fresh virtual environment: alone in its folder it finds the library that it brings. Skipped where
-# this machine's python3 cannot make wheels or environments; the module runs where it has PyTorch 2.4 or newer (PYTHON names one).
+# this machine's python3 cannot make wheels or environments; the module runs where it has PyTorch 2.4 or newer (TORCH_PYTHON or PYTHON
+# names one).
 set -euo pipefail
 if [[ ${CFLAGS:-} == *-fsanitize* ]]; then
   echo "skipped: python3 loads no library that a sanitizer watches"
   exit 0
 fi
-python=${PYTHON:-python3}
+python=${TORCH_PYTHON:-${PYTHON:-python3}}
+# shellcheck disable=SC2016 # the user's shell expands it
+remedy='make test TORCH_PYTHON="$(tests/torch_python.sh --get)" gets one that has all'
 folder=$(mktemp -d)
 trap 'rm -rf "$folder"' EXIT
 unset MINNOW_LIBRARY
@@ -29,7 +32,7 @@ made=0
 env -u CFLAGS -u LDLIBS make -s wheel BUILD="$build" PYTHON="$python" >"$folder/said" 2>&1 || made=$?
 if [ "$made" != 0 ]; then
   grep -q "^make wheel: " "$folder/said" || fail "make wheel fails: $(cat "$folder/said")"
-  echo "skipped: $(grep "^make wheel: " "$folder/said")"
+  echo "skipped: $(sed -n 's/^\(make wheel: [^;]*\).*/\1/p' "$folder/said"); $remedy"
   exit 0
 fi
 wheel=$(tail -n 1 "$folder/said")
@@ -49,7 +52,7 @@ fi
 "$folder/venv/bin/python" -m pip install --quiet --disable-pip-version-check --no-deps --no-index "$wheel"
 cd "$folder"
 if ! venv/bin/python -c 'from torch import library; library.custom_op' 2>/dev/null; then
-  echo "the wheel installs; skipped: $python has no PyTorch 2.4 or newer to run it"
+  echo "skipped: $python has no PyTorch 2.4 or newer to run the wheel, which installs; $remedy"
   exit 0
 fi
 VERSION=$version venv/bin/python -W error - <<'PY'

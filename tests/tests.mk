@@ -3,7 +3,7 @@
 TESTS   := $(patsubst tests/%.c,$(BUILD)/tests/%,$(wildcard tests/test_*.c))
 SCRIPTS := $(wildcard tests/test_*.sh)
 # These are begun first, because they take longest.
-LONGEST := test_ranks test_ranks_command test_signals test_command test_training test_install test_wheel test_packages
+LONGEST := test_torch test_ranks test_ranks_command test_signals test_command test_training test_install test_wheel test_packages
 # pick NAMES,PROGRAMS: the programs of these names, in the names' order.
 pick     = $(foreach name,$(1),$(filter %/$(name) %/$(name).sh,$(2)))
 ONLY    ?=
