@@ -111,8 +111,10 @@ def _watched():
 # ---- eager mode ----
 
 def _second_order(settings, tensors, wanted, dy):
-  """The gradients of x, weight, bias, gamma and beta with a graph of their own."""
+  """The gradients of x, weight, bias, gamma and beta with a graph of their own; of these places alone, not of others in which
+  x's graph has the same parameters."""
   _say("a gradient of gradients is not minnow's")
+  tensors = [t.view_as(t) for t in tensors]
   y = _eager(*(t.to(tensors[1].dtype) for t in tensors), *settings[:3])
   found = iter(torch.autograd.grad(y, [t for t, want in zip(tensors, wanted) if want], dy.to(y.dtype), create_graph=True))
   return [next(found) if want else None for want in wanted]
@@ -138,21 +140,25 @@ class _Function(torch.autograd.Function):
 
   @staticmethod
   def forward(ctx, x, weight, bias, gamma, beta, plan, at, parts):
-    ctx.plan, ctx.parts = plan, parts
+    wanted, ctx.plan, ctx.parts = ctx.needs_input_grad, plan, parts
     if plan.x_type is not plan.given:
       x = x.to(plan.x_type)
       at[0] = x.data_ptr()
-    keep = "x" if parts is not None else "weight" if ctx.needs_input_grad[0] else None
+    keep = "x" if parts is not None else "weight" if wanted[0] else None
     y, saved, planes = plan.forward(weight, at, parts and parts[0], True, keep)
-    ctx.save_for_backward(x, weight, bias, gamma, beta, saved, planes)
+    ctx.save_for_backward(x if wanted[1] else None, weight if wanted[0] else None, gamma, beta, saved, planes)
+    ctx.given, ctx.versions = (x, weight, bias), (x._version, weight._version, bias._version)  # for a second order alone
     return y if y.dtype is plan.out else y.to(plan.out)
 
   @staticmethod
   def backward(ctx, dy):
-    x, weight, bias, gamma, beta, saved, planes = ctx.saved_tensors
+    x, weight, gamma, beta, saved, planes = ctx.saved_tensors
     plan, parts, wanted = ctx.plan, ctx.parts, ctx.needs_input_grad
     if torch.is_grad_enabled():
-      return *_second_order(plan.settings, (x, weight, bias, gamma, beta), wanted[:5], dy), None, None, None
+      if ctx.versions != tuple([t._version for t in ctx.given]):
+        raise RuntimeError("minnow: what a Block was given has been modified by an inplace operation since its forward, and a "
+                           "gradient of gradients needs it")
+      return *_second_order(plan.settings, (*ctx.given, gamma, beta), wanted[:5], dy), None, None, None
     if parts is None:
       dx, *others = plan.backward(dy, x, weight, gamma, beta, saved, planes, wanted[:5])
     else:

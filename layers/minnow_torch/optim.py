@@ -73,6 +73,9 @@ class _Optimizer:
   def __setstate__(self, state):
     super().__setstate__(state)
     self._rates = {}
+    for of in self.state.values():
+      if torch.is_tensor(of.get("step")):
+        of["step"] = of["step"].clone()  # which in the original is a _Rate's
     self._take()
 
   def load_state_dict(self, state_dict):
@@ -280,6 +283,8 @@ class _Optimizer:
         group["fused"] = serves or group["fused"]
       with torch.set_grad_enabled(self.defaults["differentiable"]):
         self._optim_step()
+      if any(fused):
+        torch._C._increment_version(others)  # which the kernels do not
     finally:
       self._done = ()
       self.__dict__.pop("found_inf", None)
@@ -359,7 +364,8 @@ class SGD(_Optimizer, torch.optim.SGD):
   COUNTS, _optim_step = False, inspect.unwrap(torch.optim.SGD.step)
 
   def _serves(self, group):
-    return not (group["maximize"] or group["differentiable"] or (group["dampening"] and group["momentum"]))
+    return not (group["maximize"] or group["differentiable"] or (group["dampening"] and group["momentum"]) or
+                (group["foreach"] and group["nesterov"]))  # which writes gradients
 
   def _moments(self, group):
     return ("momentum_buffer",) if group["momentum"] else ()

@@ -75,7 +75,7 @@ class Steps:
     if self.cuda:  # workspaces of the kinds before belong to no kind
       torch.cuda.empty_cache()
       torch._C._cuda_clearCublasWorkspaces()
-      self.own._workspaces.clear()
+      self.own.library._workspaces.clear()
     before = torch.cuda.memory_allocated()
     step = self.step(kind, *how, **more)
     if not self.cuda:
