@@ -62,7 +62,7 @@ class Pair:
   def rows(self):
     """Where x as taken or its planes are. The caller's x has to be as it was."""
     plan, x = self.plan, self.x
-    found = addresses((x,), (plan.kept if plan.x_planes else plan.x,), plan.device)
+    found = addresses((x,), plan.rows_kind, plan.device)
     if found is None or x._version != self.version:
       raise RuntimeError(
           "minnow: the rows given to a Block have been modified by an inplace operation since its backward, and the weight's "
@@ -73,21 +73,21 @@ class Pair:
   def update(self, at, entries, fill):
     """The plan's update call with the pair, whose rows are `at` there. `entries`: addresses of values, their 16 bits, m, v and
     gradient, by which C updates or where it stores; None for what it leaves."""
-    plan, call = self.plan, self.plan.update
+    plan = self.plan
+    call, of_x, of_weight, of, rule = plan.update
     with plan.context.lock:
-      of_x = call.x
       of_x.values, of_x.planes, of_x.ready = (None, at, 1) if plan.x_planes else (at, None, 0)
       call.pair, call.dz_scale, call.grams, call.nonfinite = self.dz.data_ptr(), place(self.scale), None, None
-      for to, entry in zip(call.of, entries):
+      for to, entry in zip(of, entries):
         to.values, to.narrow, to.m, to.v, to.gradient = entry or _NOTHING
-      fill(call)
+      fill(call, of_weight, rule)
       plan.run(call)
 
   def gradient(self, which):
     """The one in this place, stored."""
     made = torch.empty(self.plan.gradients[which + 1][1], dtype=self.plan.real, device=self.plan.device)
     entries = [(made.data_ptr(), None, None, None, made.data_ptr()) if i == which else None for i in range(4)]
-    self.update(self.rows(), entries, lambda call: _without_rule(call, made))
+    self.update(self.rows(), entries, lambda *parts: _without_rule(*parts, made))
     return made.to(self.plan.own)
 
   def square(self, which):
@@ -97,9 +97,9 @@ class Pair:
       return sum([norm.square() for norm in torch._foreach_norm([self.gradient(i) for i in which], 2, torch.float64)])
     grams = torch.empty(2 * rows * rows + vectors * plan.channels, dtype=plan.real, device=plan.device)
 
-    def fill(call):
-      _without_rule(call, grams)
-      call.grams, call.weight.planes = grams.data_ptr(), grams.data_ptr() // 256 * 256  # which are not read
+    def fill(call, of_weight, rule):
+      _without_rule(call, of_weight, rule, grams)
+      call.grams, of_weight.planes = grams.data_ptr(), grams.data_ptr() // 256 * 256  # which are not read
 
     self.update(self.rows(), [(grams.data_ptr(), *4 * (None,)) if i in which else None for i in range(4)], fill)
     of_weight, sums = grams[:2 * rows * rows].view(2, -1), grams[2 * rows * rows:]
@@ -122,9 +122,9 @@ class Pair:
 _NOTHING = 5 * (None,)
 
 
-def _without_rule(call, memory):
-  call.rule.rate, call.rule.scale, call.rule.momentum, call.rule.kind = memory.data_ptr(), None, 0, 0  # no rate is read
-  call.weight.planes = None
+def _without_rule(call, of_weight, rule, memory):
+  rule.rate, rule.scale, rule.momentum, rule.kind = memory.data_ptr(), None, 0, 0  # no rate is read
+  of_weight.planes = None
 
 
 class Trained(Weight):
@@ -164,7 +164,7 @@ class Trained(Weight):
     if self.pair() is not None or self.scale is None or self.scale.device != plan.device:
       self.scale, self.scaled = torch.zeros(4, device=plan.device), None  # a pair that is there keeps its own
     scale, flag, whose = self.scale, self.flag, (plan.context, gamma.data_ptr())
-    dx, dz = plan.leave(dy, weight, gamma, beta, saved, self, need_x, scale, self.scaled == whose, flag)
+    dx, dz, x = plan.leave(dy, x, weight, gamma, beta, saved, self, need_x, scale, self.scaled == whose, flag)
     pair, self.scaled = Pair(plan, x, dz, scale, flag, parts), whose
     self.pair = weakref.ref(pair)
     for own in parts:

@@ -109,6 +109,7 @@ class _Optimizer:
       self._skipped = torch.zeros(1, dtype=torch.int64, device=device)
       self._scale = torch.ones(1, dtype=torch.float64, device=device)
       self._told, self._seen = torch.zeros(1, dtype=torch.int64, pin_memory=device.type == "cuda"), 0
+      self._told_value = ctypes.c_int64.from_address(self._told.data_ptr())
       self._begun = []  # the weights whose backward may have raised the flag since the last step
     return self.flag.device == device
 
@@ -143,7 +144,7 @@ class _Optimizer:
       scale = self._clip(factor) if factor is not None and done else None
       for (pair, rate), (group, at, entries, _) in pairs.items():
         planes = pair.parts[0].planes.get(pair.plan.context)
-        pair.update(at, entries, lambda call: self._fill(call, rate, group, scale, planes))
+        pair.update(at, entries, lambda *parts: self._fill(*parts, rate, group, scale, planes))
       if others:
         self._others(others, done, factor)
       if done:
@@ -220,9 +221,8 @@ class _Optimizer:
 
   # ---- what C updates ----
 
-  def _fill(self, call, rate, group, scale, planes):
-    rule = call.rule
-    call.nonfinite, call.weight.planes = self.flag.data_ptr(), planes and planes[0].data_ptr()
+  def _fill(self, call, of_weight, rule, rate, group, scale, planes):
+    call.nonfinite, of_weight.planes = self.flag.data_ptr(), planes and planes[0].data_ptr()
     rule.rate, rule.scale, rule.weight_decay = rate.at, scale, group["weight_decay"]
     self._rule(rule, group)
 
@@ -230,7 +230,8 @@ class _Optimizer:
     """Counts the step. That it was skipped is known here once the device is done with it: in a later step."""
     torch._C._increment_version([own.parameter for own in done])
     for own in done:
-      own.updated()
+      if own.planes or own.floats_of:
+        own.updated()
     self._begun.clear()
     last = next(reversed(rates))
     for rate, members in rates.items():
@@ -241,7 +242,7 @@ class _Optimizer:
             state["step"] = rate.steps.clone()
         rate.members = members
       rate.count(done[0].context, True, rate is last)
-    skipped = ctypes.c_int64.from_address(self._told.data_ptr()).value
+    skipped = self._told_value.value
     if skipped > self._seen:
       for own in self._own.values():  # the scales may have been too small for what they are to hold
         own.forget()

@@ -34,6 +34,8 @@ class Plan:
     self.saved = self.real, torch.Size((self.saved_count(rows),))
     self.planes, self.kept = ((torch.uint8, torch.Size((n,))) for n in (self.weight_planes, self.x_planes))
     self.behind = (self.own, torch.Size((rows, channels))), vector, vector, self.saved  # dy, gamma, beta, saved
+    self.rows_kind = (self.kept if self.x_planes else self.x,)
+    self.left = self.behind + self.rows_kind
     self.gradients = (self.own, self.x[1]), (self.own, weight[1]), vector, vector, vector
     moment, moments = torch.float32 if narrow else self.real, {}
     for which, (dtype, shape) in enumerate(self.gradients[1:]):  # what an update takes: a parameter and up to two moments
@@ -47,12 +49,14 @@ class Plan:
   def _calls(self, eps, slope, weight_type, narrow):
     sizes, lib, handle = (self.rows, self.inputs, self.channels, self.groups), self.context.lib, self.context.handle
     matrices = library.Matrix(narrow=self.half_z), library.Matrix(narrow=weight_type.itemsize == 2)
-    self._forward, self._backward, self._leave, self.update = calls = [
-        library.new_call(*sizes, eps, slope, *matrices, narrow=narrow) for _ in range(4)]
-    self.update.weight.narrow = self.update.narrow = 0
+    calls = [library.new_call(*sizes, eps, slope, *matrices, narrow=narrow) for _ in range(4)]
+    self._forward, self._backward, self._leave = ((call, call.x, call.weight) for call in calls[:3])
+    update = calls[3]
+    update.weight.narrow = update.narrow = 0
+    self.update = update, update.x, update.weight, tuple(update.of), update.rule
     self._entries = {id(call): (getattr(lib, f"mn_block_{name}"), ctypes.addressof(call))
                      for call, name in zip(calls, ("forward", "backward", "backward", "update"))}
-    self._sizes, at = {}, ctypes.addressof(self._forward)
+    self._sizes, at = {}, ctypes.addressof(calls[0])
     each, self.pair_bytes = lib.mn_block_plane_bytes(handle, at), lib.mn_block_pair_bytes(handle, at)
     self.x_planes, self.weight_planes = (
         each * count + MORE if each and t.itemsize > 2 else 0
@@ -79,8 +83,7 @@ class Plan:
     """y, as it is computed; z with mean and rstd behind it if `save`, else None; and the planes of what is to be kept, "x" or
     "weight", None if there are none. `at`: addresses of x as taken, weight, bias, gamma, beta; `own`: the weight's (Trained)."""
     y, saved, kept, planes, ready = torch.empty_like(self._like_y), None, None, None, False
-    call = self._forward
-    of_x, of_weight = call.x, call.weight
+    call, of_x, of_weight = self._forward
     with self.context.lock:
       of_x.values, of_weight.values, call.bias, call.gamma, call.beta = at
       of_x.planes = call.z = call.mean = call.rstd = None
@@ -114,21 +117,21 @@ class Plan:
                             self.device)
     if planes is not None:
       (planes,), _ = dense((planes,), (self.planes,), self.device)
-    call = self._backward
+    call, of_x, of_weight = self._backward
     with self.context.lock:
       call.dy, call.gamma, call.beta, call.z = at
-      call.mean, call.rstd = call.z + self._mean, call.z + self._rstd
-      call.x.values, call.weight.values = places[0] if wanted[1] else None, places[-1] if wanted[0] else None
-      call.weight.planes, call.weight.ready = place(planes), planes is not None
+      call.mean, call.rstd = at[3] + self._mean, at[3] + self._rstd
+      of_x.values, of_weight.values = places[0] if wanted[1] else None, places[-1] if wanted[0] else None
+      of_weight.planes, of_weight.ready = place(planes), planes is not None
       call.dx, call.dweight, call.dbias, call.dgamma, call.dbeta = [place(t) for t in made]
       self.run(call, *wanted, planes is None)
     return made
 
-  def leave(self, dy, weight, gamma, beta, saved, own, need_x, scale, scaled, flag):
-    """dx, None if it is not needed, and dz with column sums behind it for an update, under a scale that, if `scaled`, follows
-    from that of an earlier one."""
-    dz, dx, planes, ready, call = torch.empty_like(self._like_pair), None, None, False, self._leave
-    given, at = dense((dy, gamma, beta, saved), self.behind, self.device)
+  def leave(self, dy, x, weight, gamma, beta, saved, own, need_x, scale, scaled, flag):
+    """dx, None if it is not needed; dz with column sums behind it for an update, under a scale that, if `scaled`, follows from
+    that of an earlier one; and x, as taken or its planes, as the update takes it."""
+    dz, dx, planes, ready, (call, _, of_weight) = torch.empty_like(self._like_pair), None, None, False, self._leave
+    given, (*at, _) = dense((dy, gamma, beta, saved, x), self.left, self.device)
     with self.context.lock:
       call.dy, call.gamma, call.beta, call.z = at
       call.mean, call.rstd = at[3] + self._mean, at[3] + self._rstd
@@ -138,11 +141,11 @@ class Plan:
         dx = torch.empty(shape, dtype=dtype, device=self.device)
         if self.weight_planes:
           planes, ready = recall(weight, own, self, True)
-        call.dx, of_weight = dx.data_ptr(), call.weight
+        call.dx = dx.data_ptr()
         of_weight.values, of_weight.planes, of_weight.ready, of_weight.updated = found, place(planes), ready, own is not None
       call.pair, call.dz_scale, call.dz_scale_ready, call.nonfinite = dz.data_ptr(), place(scale), scaled, place(flag)
       self.run(call, need_x, planes is None, ready, scale is None, scaled)
-    return dx, dz
+    return dx, dz, given[4]
 
 
 plan = functools.lru_cache(4096)(Plan)
