@@ -3,6 +3,7 @@
 The backward of a Block whose parameters are in the charge of an optimizer of ours leaves a Pair in place of the gradients.
 `.grad` is then a Gradient. An optimizer of ours updates the parameter by the Pair, and no gradient is stored; whatever else
 uses the Gradient computes it, once, and `.grad` is an ordinary tensor from then on."""
+import sys
 import weakref
 
 import torch
@@ -15,7 +16,7 @@ from .plan import Weight, trained
 
 class Gradient(torch.Tensor):
   """The gradient of the parameter in place `which` of the pair. The first operation that needs its values stores them."""
-  values = None
+  values = pair = None
 
   def stored(self):
     """Its values. That somebody asked for them means that the weight may be written without a new version."""
@@ -107,11 +108,15 @@ class Pair:
 
   def leave(self):
     """Leaves the gradients to somebody's asking."""
-    device, make = self.plan.device, torch.Tensor._make_wrapper_subclass
-    for which, (own, (dtype, shape)) in enumerate(zip(self.parts, self.plan.gradients[1:])):
+    device = self.plan.device
+    for which, (own, kind) in enumerate(zip(self.parts, self.plan.gradients[1:])):
       if own is not None:
-        own.parameter.grad = left = make(Gradient, shape, dtype=dtype, device=device)
+        left = own.left
+        if left is None or left.pair is not None or left.values is not None or left.kind != (kind, device):
+          left = own.left = torch.Tensor._make_wrapper_subclass(Gradient, kind[1], dtype=kind[0], device=device)
+          left.kind = kind, device
         left.pair, left.which = self, which
+        own.parameter.grad = left
 
   def gradients(self):
     """All that there are, stored."""
@@ -138,6 +143,8 @@ class Trained(Weight):
     self.floats = self.floats_of = None
     self.scale = self.scaled = None  # of dz; and in which context and Block it was written
     self.pair = lambda: None  # that which uses the scale
+    self.plan = self.how = None  # of its Block's last forward
+    self.left = None  # the last Gradient, which is used again once nobody else has it
 
   def leaves(self, plan, vectors, at):
     """The Trained ones of this weight and the vectors at these addresses if their gradients need not be stored, None for a
@@ -149,8 +156,15 @@ class Trained(Weight):
         return None
       parts.append(own)
     for own, found in zip(parts, at):
-      if own is not None and (found & 15 or own.parameter.dtype is not own_type or not own.parameter.is_leaf):
-        return None
+      if own is not None:
+        left, p = own.left, own.parameter
+        if found & 15 or p.dtype is not own_type or not p.is_leaf:
+          return None
+        if left is not None and p.grad is None:
+          if sys.getrefcount(left) == 3 and left._use_count() == 1:  # own.left, left, and the call's argument
+            left.pair = None
+          else:
+            own.left = None
     if optimizer is None or not optimizer._open(plan.device):
       return None
     self.flag = optimizer.flag

@@ -9,7 +9,7 @@ import torch
 
 # What products of the other types read (kernels/types.h); those of float32 read what a Block's `precision` says.
 OWN = {torch.float64: "fp64", torch.float16: "fp16", torch.bfloat16: "bf16"}
-PLAIN = frozenset((torch.Tensor, torch.nn.Parameter))
+PLAIN, STRIDED = frozenset((torch.Tensor, torch.nn.Parameter)), torch.strided
 
 
 # ---- the structs of layers/block_call.h, kernels/types.h and kernels/stream.h ----
@@ -61,7 +61,7 @@ def addresses(tensors, kinds, device, below=0):
   found = []
   for t, (dtype, shape) in zip(tensors, kinds):
     if (type(t) not in PLAIN or t.dtype is not dtype or t.shape != shape or t.device != device or
-        t.layout is not torch.strided or not t.is_contiguous() or t.is_neg()):
+        t.layout is not STRIDED or not t.is_contiguous() or t.is_neg()):
       return None
     found.append(at := t.data_ptr())
     if at & below:

@@ -156,28 +156,55 @@ class _Optimizer:
   def _sort(self):
     """The parameters that have a gradient, by who updates them: C by what a backward left, {(pair, rate): (group, address of
     its rows, entries, parts)}; torch.optim by a stored gradient, [parameter]."""
-    pairs, others, flag = {}, [], self.flag
+    left, pairs, others, flag = {}, {}, [], self.flag
     for number, group in enumerate(self.param_groups):
-      serves, names = self._serves(group), self._moments(group)
+      serves = self._serves(group)
       for p in group["params"]:
         grad = p.grad
         if grad is None:
           continue
         if serves and type(grad) is Gradient and grad.values is None:
           pair, which = grad.pair, grad.which
-          own = pair.parts[which]
-          if own.parameter is p and pair.flag is flag:
-            entry = self._entry(own, p, names, pair.plan.entries[which][len(names)])
-            if entry is not None:
-              rate = self._rate(number, p)
-              found = pairs.get((pair, rate))
-              if found is None:
-                found = pairs[pair, rate] = group, pair.rows(), [None, None, None, None], []
-              found[2][which] = entry
-              found[3].append(own)
-              continue
+          if pair.flag is flag and pair.parts[which].parameter is p:
+            found = left.get((pair, number))
+            if found is None:
+              found = left[pair, number] = group, []
+            found[1].append((which, p))
+            continue
         others.append(p)
+    for (pair, number), (group, items) in left.items():
+      rows = pair.rows()
+      for which, entry, rate in self._entries(pair, number, group, items):
+        if entry is None:
+          others.append(pair.parts[which].parameter)
+          continue
+        found = pairs.get((pair, rate))
+        if found is None:
+          found = pairs[pair, rate] = group, rows, [None, None, None, None], []
+        found[2][which] = entry
+        found[3].append(pair.parts[which])
     return pairs, others
+
+  def _entries(self, pair, number, group, items):
+    """(place in the pair, what C gets, rate) of each (place, parameter): at once if all are as they were in earlier steps."""
+    plan, names, tensors, kinds, steps = pair.plan, self._moments(group), [], [], None
+    count, rates = len(names), self._rates.get(number)
+    for which, p in items:
+      tensors.append(p)
+      kinds += plan.entries[which][count]
+      if count:
+        state = self.state[p]
+        tensors += [state.get(name) for name in names]
+        if self.COUNTS:
+          steps = state.get("step") if which == items[0][0] or state.get("step") is steps else None
+    rate = next((rate for rate in rates or () if rate.steps is steps), None)
+    at = addresses(tensors, kinds, plan.device, 15) if rate is not None and plan.own.itemsize > 2 else None
+    if at is None:
+      found = [(which, p, self._entry(pair.parts[which], p, names, plan.entries[which][count])) for which, p in items]
+      return [(which, entry, entry and self._rate(number, p)) for which, p, entry in found]
+    places, rest, each = at[::1 + count], (None,) * (3 - count), 1 + count
+    return [(which, (place, None, *at[i * each + 1:(i + 1) * each], *rest), rate)
+            for i, ((which, _), place) in enumerate(zip(items, places))]
 
   def _entry(self, own, p, names, kinds):
     """What C gets of a parameter: where its values, its own 16 bits, its moments and no gradient are; None if torch.optim has
