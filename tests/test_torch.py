@@ -24,7 +24,12 @@ sys.dont_write_bytecode = True
 os.environ.setdefault("TORCHINDUCTOR_CACHE_DIR", tempfile.mkdtemp(prefix="minnow_torch_"))
 
 import torch
+import torch.export
+import torch.fx.experimental.proxy_tensor
 import torch.multiprocessing
+import torch.nn.utils.parametrize
+import torch.nn.utils.prune
+import torch.utils.flop_counter
 from torch import library
 from torch.nn import functional
 
@@ -623,6 +628,90 @@ class Tensors(Case):
     own.fc.weight.data, own.gn.weight.data = torch.randn(3, 3), torch.randn(1)
     with self.assertRaises(RuntimeError):
       y.sum().backward()
+
+
+class PyTorchsWay(Case):
+  """What watches the modules that a Block stands for sees them, and derivatives of other kinds are theirs."""
+
+  def each_way(self, ways):
+    for name, way in ways.items():
+      own, plain = pair("cpu")
+      own, x = own.double(), torch.randn(5, 24, dtype=torch.float64)
+      with self.subTest(way=name), warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        found, expected = ([t for t in torch.utils._pytree.tree_leaves(way(model, x)) if t is not None] for model in (own, plain))
+        self.assertEqual(len(found), len(expected))
+        for a, b in zip(found, expected):
+          self.near(torch.as_tensor(a), torch.as_tensor(b), 1e-9)
+
+  def test_derivatives(self):
+    def tangent(model, x):
+      with torch.autograd.forward_ad.dual_level():
+        y = model.requires_grad_(False)(torch.autograd.forward_ad.make_dual(x, x.cos()))
+        return torch.autograd.forward_ad.unpack_dual(y).tangent
+
+    self.each_way({
+        "forward mode": tangent, "jvp": lambda model, x: torch.func.jvp(model, (x,), (x.cos(),)),
+        "grad": lambda model, x: torch.func.grad(lambda x: model(x).square().sum())(x),
+        "jacrev": lambda model, x: torch.func.jacrev(model)(x), "vmap": lambda model, x: torch.func.vmap(model)(x[None]),
+        "functional_call": lambda model, x: torch.func.functional_call(
+            model, {name: 2 * p for name, p in model.named_parameters()}, x)})
+
+  def test_what_sees_the_modules(self):
+    class Lora(torch.nn.Module):
+      def __init__(self, base):
+        super().__init__()
+        torch.manual_seed(4)
+        self.base, self.a = base, torch.nn.Parameter(torch.randn(24, 64, dtype=torch.float64))
+
+      weight, bias = property(lambda self: self.base.weight), property(lambda self: self.base.bias)
+
+      def forward(self, x):
+        return self.base(x) + x @ self.a
+
+    def after(change):
+      def way(model, x):
+        change(model)
+        y = model(x)
+        return y, torch.autograd.grad(y.square().sum(), list(model.parameters()), allow_unused=True)
+      return way
+
+    def seen(model, x):
+      shapes = []
+      model.fc.register_forward_hook(lambda module, given, y: shapes.append(y.numel()))
+      return model(x), shapes
+
+    def flops(model, x):
+      with torch.utils.flop_counter.FlopCounterMode(display=False) as counter:
+        model(x)
+      return counter.get_total_flops()
+
+    def globally(model, x):
+      with torch.nn.modules.module.register_module_forward_hook(lambda module, given, y: 2 * y):
+        return model.fc(x), model(x)
+
+    prune, parametrize = torch.nn.utils.prune, torch.nn.utils.parametrize
+    self.each_way({
+        "pruning": after(lambda model: prune.random_unstructured(model.fc, "weight", 0.3) if torch.manual_seed(2) else None),
+        "weight_norm": after(lambda model: torch.nn.utils.weight_norm(model.fc).weight_g.data.add_(1)),
+        "a parametrization": after(lambda model: parametrize.register_parametrization(model.fc, "weight", torch.nn.Tanh())),
+        "a wrapper": after(lambda model: setattr(model, "fc", Lora(model.fc))),
+        "a hook before": after(lambda model: model.gn.register_forward_pre_hook(lambda module, given: (2 * given[0],))),
+        "a hook after": seen, "a forward of its own": after(lambda model: setattr(model.fc, "forward", lambda x: x @ x.T @ x @ model.fc.weight.T)),
+        "FlopCounterMode": flops, "eps below 0": after(lambda model: setattr(model.gn, "eps", -1e-3))})
+
+  def test_exported(self):
+    """The graph has PyTorch's operators."""
+    own, x = Block(24, 64, 8), torch.randn(5, 24)
+    traced, functions = torch.jit.trace(own, x), torch.fx.experimental.proxy_tensor.make_fx(own)(x)
+    graphs = [functions.graph, *[torch.export.export(own, (x,), strict=strict).graph for strict in (False, True)]]
+    self.assertIn("aten::leaky_relu", str(traced.inlined_graph))
+    for graph in graphs[:2 if torch.__version__.startswith("2.6") else None]:  # which cannot be told of a strict export
+      self.assertIn("leaky_relu", str(graph))
+      self.assertNotIn("minnow", str(graph))
+    for other in traced, functions:
+      self.near(other(x), own(x), 1e-6)
+    self.assertEqual(own.to("meta")(x.to("meta")).shape, (5, 64))
 
 
 class Training(Case):

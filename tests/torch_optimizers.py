@@ -2,6 +2,7 @@
 
     MINNOW_LIBRARY=build/libminnow.so python3 tests/torch_optimizers.py"""
 import copy
+import gc
 import io
 import itertools
 import os
@@ -10,6 +11,7 @@ import sys
 import tempfile
 import unittest
 import warnings
+import weakref
 
 import torch
 from torch import nn
@@ -630,6 +632,58 @@ class Asked(Case):
         model[0].fc.weight.grad.norm()
       for name, value in model.state_dict().items():
         self.assertTrue(torch.equal(value, before[name]), name)
+
+  def test_blocks_that_take_turns(self):
+    """Each parameter's steps are its own, whoever else takes part."""
+    def turns(model, optimizer, data):
+      for step in range(24):
+        x, target = data[step % 4]
+        optimizer.zero_grad()
+        y = sum([block(x.double()) for i, block in enumerate(model) if (step * 7 + i * 5) % 3 or step % 5 == i])
+        functional.cross_entropy(y, target).backward()
+        optimizer.step()
+
+    for device, rule in self.each(RULES):
+      self.equal(device, rule, turns, lambda kind: nn.ModuleList([kind(32, 16, 2) for _ in range(4)]))
+
+  def test_one_parameter_twice(self):
+    def build(kind):
+      model = one(kind)
+      model[0].gn.bias = model[0].fc.bias
+      return model
+
+    for device, rule in self.each(RULES):
+      self.equal(device, rule, lambda *given: losses(*given), build)
+
+  def test_what_was_dropped(self):
+    """A backward whose gradients were dropped skips no later step, and leaves no memory behind."""
+    for device, way in self.each(("optimizer", "model")):
+      model = nn.ModuleList([Block(32, 16, 2), Block(32, 16, 2)]).to(device)
+      optimizer, x = minnow_torch.SGD(model.parameters(), lr=0.1), torch.randn(8, 32, device=device)
+      rows = x + float("nan")
+      model[0](rows).sum().backward()
+      (optimizer if way == "optimizer" else model).zero_grad()
+      before, seen = model[1].fc.weight.detach().clone(), weakref.ref(rows)
+      del rows
+      model[1](x).square().sum().backward()
+      optimizer.step()
+      self.assertEqual(optimizer.skipped, 0)
+      self.assertFalse(torch.equal(before, model[1].fc.weight))
+      if way == "optimizer":
+        self.assertIsNone(seen())
+      left = weakref.ref(minnow_torch.plan.trained[id(model[1].fc.weight)])
+      del model, optimizer  # with a gradient that nobody took
+      gc.collect()
+      self.assertIsNone(left())
+
+  def test_looks(self):
+    model = one(Block)
+    optimizer = minnow_torch.SGD(model.parameters(), lr=0.1)
+    functional.cross_entropy(model(batches(1, 8, "cpu")[0][0]), torch.arange(8)).backward()
+    grad = model[0].fc.weight.grad
+    self.assertEqual((grad.size(dim=0), grad.stride(dim=0), grad.numel(), grad.dtype), (64, 32, 64 * 32, torch.float32))
+    self.assertIsNone(grad.values)
+    optimizer.zero_grad()
 
   def test_grad_scaler(self):
     for device, rule, clip in self.each(RULES, (False, True)):

@@ -153,7 +153,9 @@ class _Function(torch.autograd.Function):
     keep = "x" if parts is not None else "weight" if wanted[0] else None
     y, saved, planes = plan.forward(weight, at, parts and parts[0], True, keep)
     ctx.save_for_backward(x if wanted[1] else None, weight if wanted[0] else None, gamma, beta, saved, planes)
-    ctx.given, ctx.versions = (x, weight, bias), (x._version, weight._version, bias._version)  # for a second order alone
+    # For a second order alone, what is not saved.
+    ctx.given = None if wanted[1] else x, None if wanted[0] else weight, bias
+    ctx.versions = [t._version for t in ctx.given if t is not None]
     return y if y.dtype is plan.out else y.to(plan.out)
 
   @staticmethod
@@ -161,19 +163,20 @@ class _Function(torch.autograd.Function):
     x, weight, gamma, beta, saved, planes = ctx.saved_tensors
     plan, parts, wanted = ctx.plan, ctx.parts, ctx.needs_input_grad
     if torch.is_grad_enabled():
-      if ctx.versions != tuple([t._version for t in ctx.given]):
+      if ctx.versions != [t._version for t in ctx.given if t is not None]:
         raise RuntimeError("minnow: what a Block was given has been modified by an inplace operation since its forward, and a "
                            "gradient of gradients needs it")
-      return *_second_order(plan.settings, (*ctx.given, gamma, beta), wanted[:5], dy), None, None, None
+      first = [saved if given is None else given for saved, given in zip((x, weight, None), ctx.given)]
+      return *_second_order(plan.settings, (*first, gamma, beta), wanted[:5], dy), None, None, None
     if parts is None:
       dx, *others = plan.backward(dy, x, weight, gamma, beta, saved, planes, wanted[:5])
     else:
       dx, pair = parts[0].backward(plan, dy, x if planes is None else planes, weight, gamma, beta, saved, parts, wanted[0])
       if _left(parts, [node for node, _ in ctx.next_functions[1:5]]):
-        pair.leave()
+        pair.leave(parts)
         others = None, None, None, None
       else:
-        others = pair.gradients()
+        others = pair.gradients(parts)
     return dx if dx is None or dx.dtype is plan.given else dx.to(plan.given), *others, None, None, None
 
 
@@ -187,6 +190,8 @@ def _run(plan, at, tensors):
     parts = None
     if own is not None and weight.requires_grad and DistributedDataParallel._active_ddp_module is None:
       parts = own.leaves(plan, (bias, gamma, beta), at[1:])
+    if parts is None and own is not None:
+      own.forget()  # another optimizer may write the weight
     return _apply(x, weight, bias, gamma, beta, plan, at, parts)
   if plan.x_type is not plan.given:
     x = x.to(plan.x_type)
@@ -212,6 +217,8 @@ def _forward(x, weight, bias, gamma, beta, *settings):
   plan = _operate(x, weight, bias, gamma, beta, settings)
   (taken, *tensors), at = dense((x, weight, bias, gamma, beta), (plan.x, *plan.arguments[1:]), plan.device)
   own, led = trained.get(id(weight)), number >= 0
+  if own is not None and save and not led:
+    own.forget()  # another optimizer may write the weight
   y, saved, kept = plan.forward(weight, at, own if led or not save else None, save, "x" if led else "weight" if keep else None)
   if led and kept is None:
     kept = (taken.clone() if taken.data_ptr() == x.data_ptr() else taken).flatten().view(torch.uint8)
@@ -255,7 +262,7 @@ def _leave(dy, kept, saved, weight, gamma, beta, flag, *settings):
       plan, dy, x, weight, gamma, beta, saved, parts or 4 * [None], need_x)
   nodes = [torch.autograd.graph.get_gradient_edge(p).node for p in parameters]
   if parts and _left(parts, nodes):
-    pair.leave()
+    pair.leave(parts)
   else:
     try:
       wanted = [which for which, node in enumerate(nodes) if torch._C._will_engine_execute_node(node)]

@@ -21,11 +21,12 @@ class Gradient(torch.Tensor):
   def stored(self):
     """Its values. That somebody asked for them means that the weight may be written without a new version."""
     if self.values is None:
-      own = self.pair.parts[self.which]
-      p, self.values = own.parameter, self.pair.gradient(self.which)
-      if p.grad is self and p.dtype is self.dtype and p.shape == self.shape:
-        p.grad = self.values
-      own.forget()
+      own, self.values = self.pair.parts[self.which](), self.pair.gradient(self.which)
+      if own is not None:
+        p = own.parameter
+        if p.grad is self and p.dtype is self.dtype and p.shape == self.shape:
+          p.grad = self.values
+        own.forget()
       self.pair = None
     return self.values
 
@@ -33,7 +34,7 @@ class Gradient(torch.Tensor):
   def __torch_function__(cls, function, types, arguments=(), named=None):
     if function in _LOOKS:
       with torch._C.DisableTorchFunctionSubclass():
-        return function(*arguments)
+        return function(*arguments, **named or {})
     return cls.__torch_dispatch__(function, types, arguments, named)
 
   @classmethod
@@ -54,11 +55,13 @@ _foreach_utils._foreach_supported_types.append(Gradient)
 
 class Pair:
   """What a backward leaves: dz and x, of which the weight's gradient is the product, and column sums behind dz, which are the
-  vectors' gradients. `parts`: the Trained weight, bias, gamma and beta, None for those without a gradient here."""
+  vectors' gradients. `parts`: references to the Trained weight, bias, gamma and beta, None for those without a gradient here.
+  They are weak, since a parameter's .grad, which leads here, is nothing that Python's garbage collector looks through."""
   __slots__ = "plan", "x", "version", "dz", "scale", "flag", "parts", "__weakref__"
 
   def __init__(self, plan, x, dz, scale, flag, parts):
-    self.plan, self.x, self.version, self.dz, self.scale, self.flag, self.parts = plan, x, x._version, dz, scale, flag, parts
+    self.plan, self.x, self.version, self.dz, self.scale, self.flag = plan, x, x._version, dz, scale, flag
+    self.parts = [own and own.ref for own in parts]
 
   def rows(self):
     """Where x as taken or its planes are. The caller's x has to be as it was."""
@@ -106,10 +109,10 @@ class Pair:
     of_weight, sums = grams[:2 * rows * rows].view(2, -1), grams[2 * rows * rows:]
     return (torch.dot(*of_weight) + torch.dot(sums, sums)).clamp_(min=0)
 
-  def leave(self):
-    """Leaves the gradients to somebody's asking."""
+  def leave(self, parts):
+    """Leaves the gradients of these, which are its parts, to somebody's asking."""
     device = self.plan.device
-    for which, (own, kind) in enumerate(zip(self.parts, self.plan.gradients[1:])):
+    for which, (own, kind) in enumerate(zip(parts, self.plan.gradients[1:])):
       if own is not None:
         left = own.left
         if left is None or left.pair is not None or left.values is not None or left.kind != (kind, device):
@@ -118,10 +121,10 @@ class Pair:
         left.pair, left.which = self, which
         own.parameter.grad = left
 
-  def gradients(self):
-    """All that there are, stored."""
-    self.parts[0].forget()
-    return [None if own is None else self.gradient(which) for which, own in enumerate(self.parts)]
+  def gradients(self, parts):
+    """Those of its parts, stored."""
+    parts[0].forget()
+    return [None if own is None else self.gradient(which) for which, own in enumerate(parts)]
 
 
 _NOTHING = 5 * (None,)
@@ -137,7 +140,7 @@ class Trained(Weight):
   products read, the floats of a parameter of 16 bits, and dz's scale from step to step."""
 
   def __init__(self, parameter, optimizer):
-    self.planes, self.tensor = {}, lambda: parameter
+    self.planes, self.tensor, self.ref = {}, (lambda: parameter), weakref.ref(self)
     self.parameter, self.optimizer = parameter, optimizer if optimizer is None else weakref.ref(optimizer)
     self.context = self.flag = None  # of its last backward; and the optimizer's
     self.floats = self.floats_of = None
@@ -152,23 +155,28 @@ class Trained(Weight):
     parts, optimizer, own_type = [self], self.optimizer(), plan.own
     for v in vectors:
       own = trained.get(id(v)) if v.requires_grad else None
-      if own is None and v.requires_grad or own is not None and own.optimizer() is not optimizer:
+      if own is None and v.requires_grad or own is not None and (own.optimizer() is not optimizer or own in parts):
         return None
       parts.append(own)
     for own, found in zip(parts, at):
       if own is not None:
-        left, p = own.left, own.parameter
+        p = own.parameter
         if found & 15 or p.dtype is not own_type or not p.is_leaf:
           return None
-        if left is not None and p.grad is None:
-          if sys.getrefcount(left) == 3 and left._use_count() == 1:  # own.left, left, and the call's argument
-            left.pair = None
-          else:
-            own.left = None
+        own.drop()
     if optimizer is None or not optimizer._open(plan.device):
       return None
     self.flag = optimizer.flag
     return parts
+
+  def drop(self):
+    """Lets go of what the last backward left, once its Gradient is nobody's."""
+    left = self.left
+    if left is not None and self.parameter.grad is None:
+      if sys.getrefcount(left) == 3 and left._use_count() == 1:  # self.left, left, and the call's argument
+        left.pair = None
+      else:
+        self.left = None
 
   def backward(self, plan, dy, x, weight, gamma, beta, saved, parts, need_x):
     """dx, and the pair. `x` is x as taken, or its planes."""

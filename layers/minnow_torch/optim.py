@@ -25,7 +25,7 @@ class _Rate:
     self.at = self.memory.data_ptr()
     self.steps = None if steps is None else torch.full((), steps, dtype=torch.float32, device=device)
     self.begun = bool(steps)  # whether there was any step
-    self.members = 0  # how many parameters took the last one
+    self.members = None  # who took the last one
     self.call = new_call(nonfinite=optimizer.flag.data_ptr())
     counts = self.call.counts
     counts.steps, counts.rate = place(self.steps), self.at
@@ -104,7 +104,7 @@ class _Optimizer:
 
   def _open(self, device):
     """The device's memory that step() reads and writes. Whether this is the device of all."""
-    if self.flag is None:
+    if self.flag is None or (self.flag.device != device and not self._begun and not self._rates):
       self.flag, self._rates = torch.zeros(1, dtype=torch.int32, device=device), {}
       self._skipped = torch.zeros(1, dtype=torch.int64, device=device)
       self._scale = torch.ones(1, dtype=torch.float64, device=device)
@@ -115,7 +115,7 @@ class _Optimizer:
 
   def _begin(self, own):
     """A backward begins. What earlier ones found is forgotten if nobody has what they left."""
-    if self._begun and not any([other.pair() for other in self._begun]):
+    if self._begun and not any(type(other.parameter.grad) is Gradient for other in self._begun):
       self.flag.zero_()
       self._begun.clear()
     self._begun.append(own)
@@ -138,12 +138,13 @@ class _Optimizer:
       pairs, others = self._sort()
       rates, done = {}, []
       for (pair, rate), (group, _, _, parts) in pairs.items():
-        rates[rate] = rates.get(rate, 0) + len(parts)
+        rates.setdefault(rate, []).extend(parts)
         done += parts
         rate.write(group, pair.plan.context)
       scale = self._clip(factor) if factor is not None and done else None
       for (pair, rate), (group, at, entries, _) in pairs.items():
-        planes = pair.parts[0].planes.get(pair.plan.context)
+        weight = pair.parts[0]()
+        planes = weight and weight.planes.get(pair.plan.context)
         pair.update(at, entries, lambda *parts: self._fill(*parts, rate, group, scale, planes))
       if others:
         self._others(others, done, factor)
@@ -165,31 +166,33 @@ class _Optimizer:
           continue
         if serves and type(grad) is Gradient and grad.values is None:
           pair, which = grad.pair, grad.which
-          if pair.flag is flag and pair.parts[which].parameter is p:
+          own = self._own.get(id(p))
+          if pair.flag is flag and own is not None and pair.parts[which] is own.ref:
             found = left.get((pair, number))
             if found is None:
               found = left[pair, number] = group, []
-            found[1].append((which, p))
+            found[1].append((which, p, own))
             continue
         others.append(p)
     for (pair, number), (group, items) in left.items():
       rows = pair.rows()
-      for which, entry, rate in self._entries(pair, number, group, items):
+      for which, own, entry, rate in self._entries(pair, number, group, items):
         if entry is None:
-          others.append(pair.parts[which].parameter)
+          others.append(own.parameter)
           continue
         found = pairs.get((pair, rate))
         if found is None:
           found = pairs[pair, rate] = group, rows, [None, None, None, None], []
         found[2][which] = entry
-        found[3].append(pair.parts[which])
+        found[3].append(own)
     return pairs, others
 
   def _entries(self, pair, number, group, items):
-    """(place in the pair, what C gets, rate) of each (place, parameter): at once if all are as they were in earlier steps."""
+    """(place in the pair, Trained, what C gets, rate) of each (place, parameter, Trained): at once if all are as they were in
+    earlier steps."""
     plan, names, tensors, kinds, steps = pair.plan, self._moments(group), [], [], None
     count, rates = len(names), self._rates.get(number)
-    for which, p in items:
+    for which, p, _ in items:
       tensors.append(p)
       kinds += plan.entries[which][count]
       if count:
@@ -200,11 +203,11 @@ class _Optimizer:
     rate = next((rate for rate in rates or () if rate.steps is steps), None)
     at = addresses(tensors, kinds, plan.device, 15) if rate is not None and plan.own.itemsize > 2 else None
     if at is None:
-      found = [(which, p, self._entry(pair.parts[which], p, names, plan.entries[which][count])) for which, p in items]
-      return [(which, entry, entry and self._rate(number, p)) for which, p, entry in found]
+      found = [(which, own, self._entry(own, p, names, plan.entries[which][count])) for which, p, own in items]
+      return [(which, own, entry, entry and self._rate(number, own.parameter)) for which, own, entry in found]
     places, rest, each = at[::1 + count], (None,) * (3 - count), 1 + count
-    return [(which, (place, None, *at[i * each + 1:(i + 1) * each], *rest), rate)
-            for i, ((which, _), place) in enumerate(zip(items, places))]
+    return [(which, own, (place, None, *at[i * each + 1:(i + 1) * each], *rest), rate)
+            for i, ((which, _, own), place) in enumerate(zip(items, places))]
 
   def _entry(self, own, p, names, kinds):
     """What C gets of a parameter: where its values, its own 16 bits, its moments and no gradient are; None if torch.optim has
@@ -382,6 +385,9 @@ class _Optimizer:
     for group in self.param_groups:
       for p in group["params"]:
         p.grad = None
+        own = self._own.get(id(p))
+        if own is not None and own.left is not None:
+          own.drop()
 
 
 _hooked_step = torch.optim.Optimizer.profile_hook_step(_Optimizer._step)
