@@ -669,12 +669,21 @@ class Asked(Case):
       optimizer.step()
       self.assertEqual(optimizer.skipped, 0)
       self.assertFalse(torch.equal(before, model[1].fc.weight))
-      if way == "optimizer":
-        self.assertIsNone(seen())
+      self.assertIsNone(seen())
       left = weakref.ref(minnow_torch.plan.trained[id(model[1].fc.weight)])
       del model, optimizer  # with a gradient that nobody took
       gc.collect()
       self.assertIsNone(left())
+
+  def test_a_default_device(self):
+    """What the optimizer keeps is where its parameters are, whatever PyTorch's default is."""
+    for device, rule in self.each(RULES):
+      model, ((x, target),) = one(Block).to(device), batches(1, 8, device)
+      with torch.device("meta"):
+        optimizer = getattr(minnow_torch, RULES[rule][0])(model.parameters(), **RULES[rule][1])
+        functional.cross_entropy(model(x), target).backward()
+        optimizer.step()
+      self.assertEqual(optimizer.skipped, 0)
 
   def test_looks(self):
     model = one(Block)

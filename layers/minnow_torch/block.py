@@ -14,7 +14,6 @@ from torch.nn.parallel import DistributedDataParallel
 
 from . import library
 from .gradient import Trained
-from .library import addresses, dense
 from .plan import MORE, plan as make_plan, trained
 
 # What products of float32 may read (kernels/types.h): the first, the default, has float32's accuracy on tensor cores.
@@ -33,10 +32,10 @@ def _say(why):
 
 # ---- whether minnow serves these tensors ----
 
-def _misfit(x, weight, groups, eps, vectors, dy=()):
+def _misfit(x, weight, groups, eps, vectors):
   """Why minnow cannot take these tensors, or None: C goes by the sizes of x and weight alone, and takes none of
   2**30 or more."""
-  tensors = x, weight, *vectors, *dy
+  tensors = x, weight, *vectors
   for t in tensors:
     if not isinstance(t, torch.Tensor):
       return f"{type(t).__name__} in place of a tensor is not served"
@@ -46,7 +45,7 @@ def _misfit(x, weight, groups, eps, vectors, dy=()):
     (rows, inputs), (channels, depth) = x.shape, weight.shape
     if (inputs == depth and 0 < rows < 2**30 and 0 < inputs < 2**30 and 0 < channels < 2**30 and groups > 0 and
         channels % groups == 0 and rows * channels > groups and  # PyTorch refuses groups of one value
-        eps >= 0 and all([t.shape == (channels,) for t in vectors]) and all([t.shape == (rows, channels) for t in dy])):
+        eps >= 0 and all([t.shape == (channels,) for t in vectors])):
       return None
   return f"{groups} groups, eps {eps} and tensors of shape {', '.join(str(tuple(t.shape)) for t in tensors)} are not served"
 
@@ -76,6 +75,13 @@ def _choose(tensors, groups, eps, precision):
 _plans = {}  # by what they depend on
 
 
+def _made(key, x, weight, settings):
+  if len(_plans) > 4096:
+    _plans.clear()
+  plan = _plans[key] = make_plan(x.device, *x.shape, len(weight), x.dtype, weight.dtype, *settings)
+  return plan
+
+
 def _planned(tensors, groups, eps, slope, precision):
   """(plan, addresses, tensors) of a call on these, which may be converted; or None, and why minnow does not serve them."""
   x, weight, _, gamma, _ = tensors
@@ -83,28 +89,24 @@ def _planned(tensors, groups, eps, slope, precision):
     kind, key, own = x.device.type, None, trained.get(id(weight))
     how = groups, eps, slope, precision, torch.is_autocast_enabled(kind) and torch.get_autocast_dtype(kind)
     if own is not None and own.how == how:  # most often it is the last one again
-      at = addresses(tensors, own.plan.arguments, own.plan.device)
+      at = own.plan.arguments.addresses(tensors)
       if at is not None:
         return own.plan, at, tensors
     key = x.shape, x.dtype, x.device, weight.shape, weight.dtype, gamma.dtype, how
     plan = _plans.get(key)
-    if plan is not None:
-      at = addresses(tensors, plan.arguments, plan.device)
-      if at is not None:
-        if own is not None:
-          own.plan, own.how = plan, how
-        return plan, at, tensors
+    at = plan and plan.arguments.addresses(tensors)
+    if at is not None:
+      if own is not None:
+        own.plan, own.how = plan, how
+      return plan, at, tensors
   except (AttributeError, RuntimeError):  # something else than a tensor, or a device that knows no autocast
     pass
   types, why = _choose(tensors, groups, eps, precision)
   others = [type(t).__name__ for t in tensors if type(t) not in library.PLAIN]
   if types is None or others:
     return None, why or f"a tensor of type {others[0]} is not served", None
-  plan = make_plan(x.device, *x.shape, len(weight), x.dtype, weight.dtype, groups, eps, slope, *types)
-  if len(_plans) > 4096:
-    _plans.clear()
-  _plans[key] = plan
-  tensors, at = dense(tensors, plan.arguments, plan.device)
+  plan = _made(key, x, weight, (groups, eps, slope, *types))
+  tensors, at = plan.arguments.dense(tensors)
   return plan, at, tensors
 
 
@@ -147,16 +149,13 @@ class _Function(torch.autograd.Function):
   @staticmethod
   def forward(ctx, x, weight, bias, gamma, beta, plan, at, parts):
     wanted, ctx.plan, ctx.parts = ctx.needs_input_grad, plan, parts
-    if plan.x_type is not plan.given:
-      x = x.to(plan.x_type)
-      at[0] = x.data_ptr()
     keep = "x" if parts is not None else "weight" if wanted[0] else None
-    y, saved, planes = plan.forward(weight, at, parts and parts[0], True, keep)
+    y, x, saved, planes = plan.forward(x, weight, at, parts and parts[0], True, keep)
     ctx.save_for_backward(x if wanted[1] else None, weight if wanted[0] else None, gamma, beta, saved, planes)
     # For a second order alone, what is not saved.
     ctx.given = None if wanted[1] else x, None if wanted[0] else weight, bias
     ctx.versions = [t._version for t in ctx.given if t is not None]
-    return y if y.dtype is plan.out else y.to(plan.out)
+    return y
 
   @staticmethod
   def backward(ctx, dy):
@@ -189,40 +188,41 @@ def _run(plan, at, tensors):
   if torch.is_grad_enabled() and (weight.requires_grad or x.requires_grad or any([t.requires_grad for t in tensors[2:]])):
     parts = None
     if own is not None and weight.requires_grad and DistributedDataParallel._active_ddp_module is None:
-      parts = own.leaves(plan, (bias, gamma, beta), at[1:])
+      parts = own.leaves(plan, weight, (bias, gamma, beta), at[1:])
     if parts is None and own is not None:
       own.forget()  # another optimizer may write the weight
     return _apply(x, weight, bias, gamma, beta, plan, at, parts)
-  if plan.x_type is not plan.given:
-    x = x.to(plan.x_type)
-    at[0] = x.data_ptr()
-  y, _, _ = plan.forward(weight, at, own, False, None)
-  return y if y.dtype is plan.out else y.to(plan.out)
+  return plan.forward(x, weight, at, own, False, None)[0]
 
 
 # ---- operators for torch.compile and its like ----
 
-def _operate(x, weight, bias, gamma, beta, settings, dy=()):
+def _operate(x, weight, vectors, settings):
   """The plan of an operator's call."""
-  why = _misfit(x, weight, settings[0], settings[1], (bias, gamma, beta), dy)
-  if why:
-    raise RuntimeError(f"minnow: {why}")
-  return make_plan(x.device, *x.shape, len(weight), x.dtype, weight.dtype, *settings)
+  key = x.shape, x.dtype, x.device, weight.shape, weight.dtype, settings
+  plan = _plans.get(key)
+  if plan is None:
+    why = _misfit(x, weight, *settings[:2], vectors)
+    if why:
+      raise RuntimeError(f"minnow: {why}")
+    plan = _made(key, x, weight, settings)
+  return plan
 
 
 def _forward(x, weight, bias, gamma, beta, *settings):
   """y; z with mean and rstd if `save`; and planes of the weight, if `keep`, or, of the Block of that number, which leaves its
   gradients, planes of x or a copy, since code that is generated around the operators may write over x. Empty for none."""
   *settings, save, keep, number = settings if len(settings) == 9 else (*settings, -1)
-  plan = _operate(x, weight, bias, gamma, beta, settings)
-  (taken, *tensors), at = dense((x, weight, bias, gamma, beta), (plan.x, *plan.arguments[1:]), plan.device)
+  plan = _operate(x, weight, (bias, gamma, beta), tuple(settings))
+  tensors, at = plan.arguments.dense((x, weight, bias, gamma, beta))
   own, led = trained.get(id(weight)), number >= 0
   if own is not None and save and not led:
     own.forget()  # another optimizer may write the weight
-  y, saved, kept = plan.forward(weight, at, own if led or not save else None, save, "x" if led else "weight" if keep else None)
+  y, taken, saved, kept = plan.forward(
+      tensors[0], weight, at, own if led or not save else None, save, "x" if led else "weight" if keep else None)
   if led and kept is None:
     kept = (taken.clone() if taken.data_ptr() == x.data_ptr() else taken).flatten().view(torch.uint8)
-  return (y if y.dtype is plan.out else y.to(plan.out), x.new_empty(0, dtype=plan.real) if saved is None else saved,
+  return (y, x.new_empty(0, dtype=plan.real) if saved is None else saved,
           x.new_empty(0, dtype=torch.uint8) if kept is None else kept)
 
 
@@ -236,7 +236,7 @@ def _forward_fake(x, weight, bias, gamma, beta, *settings):
 
 def _backward(dy, x, weight, gamma, beta, saved, planes, *settings):
   *settings, need_x, need_weight = settings
-  plan = _operate(x, weight, gamma, gamma, beta, settings, (dy,))
+  plan = _operate(x, weight, (gamma, beta), tuple(settings))
   made = plan.backward(dy, x, weight, gamma, beta, saved, planes if planes.numel() else None, (need_x, need_weight, True, True, True))
   return tuple(like.new_empty(0) if t is None else t.to(like.dtype)
                for t, like in zip(made, (x, weight, gamma, gamma, beta)))
@@ -256,8 +256,8 @@ def _leave(dy, kept, saved, weight, gamma, beta, flag, *settings):
   block = _blocks[number]
   parameters = block.fc.weight, block.fc.bias, block.gn.weight, block.gn.bias
   own = trained.get(id(weight))
-  parts = own and own.leaves(plan, parameters[1:], [p.data_ptr() for p in parameters])
-  x = kept if plan.x_planes else kept.view(plan.x_type).view(plan.x[1])
+  parts = own and own.leaves(plan, weight, parameters[1:], [p.data_ptr() for p in parameters])
+  x = kept if plan.x_planes else kept.view(plan.x_type).view(plan.x.kinds[0][1])
   dx, pair = (own if parts else Trained(weight, None)).backward(
       plan, dy, x, weight, gamma, beta, saved, parts or 4 * [None], need_x)
   nodes = [torch.autograd.graph.get_gradient_edge(p).node for p in parameters]

@@ -3,14 +3,12 @@
 The backward of a Block whose parameters are in the charge of an optimizer of ours leaves a Pair in place of the gradients.
 `.grad` is then a Gradient. An optimizer of ours updates the parameter by the Pair, and no gradient is stored; whatever else
 uses the Gradient computes it, once, and `.grad` is an ordinary tensor from then on."""
-import sys
 import weakref
 
 import torch
 from torch.utils import _foreach_utils
 from torch.utils._pytree import tree_map_only
 
-from .library import addresses, dense, place
 from .plan import Weight, trained
 
 
@@ -65,9 +63,8 @@ class Pair:
 
   def rows(self):
     """Where x as taken or its planes are. The caller's x has to be as it was."""
-    plan, x = self.plan, self.x
-    found = addresses((x,), plan.rows_kind, plan.device)
-    if found is None or x._version != self.version:
+    found = self.plan.kept.addresses((self.x,))
+    if found is None or self.x._version != self.version:
       raise RuntimeError(
           "minnow: the rows given to a Block have been modified by an inplace operation since its backward, and the weight's "
           "gradient, which was not asked for so far, is computed from them: give the Block a copy, x.clone(), or ask for "
@@ -75,23 +72,22 @@ class Pair:
     return found[0]
 
   def update(self, at, entries, fill):
-    """The plan's update call with the pair, whose rows are `at` there. `entries`: addresses of values, their 16 bits, m, v and
-    gradient, by which C updates or where it stores; None for what it leaves."""
+    """The plan's update call with the pair, whose rows are `at` there. `entries`, by places: addresses of values, their 16
+    bits, m, v and gradient, by which C updates or where it stores."""
     plan = self.plan
-    call, of_x, of_weight, of, rule = plan.update
+    call, of_x, of_weight, run, of, rule = plan.update
     with plan.context.lock:
       of_x.values, of_x.planes, of_x.ready = (None, at, 1) if plan.x_planes else (at, None, 0)
-      call.pair, call.dz_scale, call.grams, call.nonfinite = self.dz.data_ptr(), place(self.scale), None, None
-      for to, entry in zip(of, entries):
-        to.values, to.narrow, to.m, to.v, to.gradient = entry or _NOTHING
+      call.pair, call.dz_scale, call.grams, call.nonfinite = self.dz.data_ptr(), self.scale.data_ptr(), None, None
+      for which, to in enumerate(of):
+        to.values, to.narrow, to.m, to.v, to.gradient = entries.get(which, _NOTHING)
       fill(call, of_weight, rule)
-      plan.run(call)
+      run()
 
   def gradient(self, which):
     """The one in this place, stored."""
     made = torch.empty(self.plan.gradients[which + 1][1], dtype=self.plan.real, device=self.plan.device)
-    entries = [(made.data_ptr(), None, None, None, made.data_ptr()) if i == which else None for i in range(4)]
-    self.update(self.rows(), entries, lambda *parts: _without_rule(*parts, made))
+    self.update(self.rows(), {which: (made.data_ptr(), None, None, None, made.data_ptr())}, lambda *parts: _without_rule(*parts, made))
     return made.to(self.plan.own)
 
   def square(self, which):
@@ -105,21 +101,18 @@ class Pair:
       _without_rule(call, of_weight, rule, grams)
       call.grams, of_weight.planes = grams.data_ptr(), grams.data_ptr() // 256 * 256  # which are not read
 
-    self.update(self.rows(), [(grams.data_ptr(), *4 * (None,)) if i in which else None for i in range(4)], fill)
+    self.update(self.rows(), {i: (grams.data_ptr(), *4 * (None,)) for i in which}, fill)
     of_weight, sums = grams[:2 * rows * rows].view(2, -1), grams[2 * rows * rows:]
     return (torch.dot(*of_weight) + torch.dot(sums, sums)).clamp_(min=0)
 
   def leave(self, parts):
     """Leaves the gradients of these, which are its parts, to somebody's asking."""
-    device = self.plan.device
-    for which, (own, kind) in enumerate(zip(parts, self.plan.gradients[1:])):
+    device, make = self.plan.device, torch.Tensor._make_wrapper_subclass
+    for which, own in enumerate(parts):
       if own is not None:
-        left = own.left
-        if left is None or left.pair is not None or left.values is not None or left.kind != (kind, device):
-          left = own.left = torch.Tensor._make_wrapper_subclass(Gradient, kind[1], dtype=kind[0], device=device)
-          left.kind = kind, device
-        left.pair, left.which = self, which
-        own.parameter.grad = left
+        dtype, shape = self.plan.gradients[which + 1]
+        own.parameter.grad = left = make(Gradient, shape, dtype=dtype, device=device)
+        left.pair, left.which, own.context = self, which, self.plan.context
 
   def gradients(self, parts):
     """Those of its parts, stored."""
@@ -142,41 +135,27 @@ class Trained(Weight):
   def __init__(self, parameter, optimizer):
     self.planes, self.tensor, self.ref = {}, (lambda: parameter), weakref.ref(self)
     self.parameter, self.optimizer = parameter, optimizer if optimizer is None else weakref.ref(optimizer)
-    self.context = self.flag = None  # of its last backward; and the optimizer's
+    self.context = self.flag = None  # of what its last backward left; and the optimizer's
     self.floats = self.floats_of = None
     self.scale = self.scaled = None  # of dz; and in which context and Block it was written
     self.pair = lambda: None  # that which uses the scale
     self.plan = self.how = None  # of its Block's last forward
-    self.left = None  # the last Gradient, which is used again once nobody else has it
 
-  def leaves(self, plan, vectors, at):
+  def leaves(self, plan, weight, vectors, at):
     """The Trained ones of this weight and the vectors at these addresses if their gradients need not be stored, None for a
     frozen one; else None."""
-    parts, optimizer, own_type = [self], self.optimizer(), plan.own
-    for v in vectors:
-      own = trained.get(id(v)) if v.requires_grad else None
-      if own is None and v.requires_grad or own is not None and (own.optimizer() is not optimizer or own in parts):
-        return None
-      parts.append(own)
-    for own, found in zip(parts, at):
-      if own is not None:
-        p = own.parameter
-        if found & 15 or p.dtype is not own_type or not p.is_leaf:
-          return None
-        own.drop()
-    if optimizer is None or not optimizer._open(plan.device):
+    parts, optimizer = [self], self.optimizer()
+    if weight.dtype is not plan.own or at[0] & 15 or not weight.is_leaf or optimizer is None or not optimizer._open(plan.device):
       return None
+    for v, found in zip(vectors, at[1:]):
+      own = None
+      if v.requires_grad:
+        own = trained.get(id(v))
+        if own is None or own.optimizer is not self.optimizer or found & 15 or own in parts or not v.is_leaf:
+          return None
+      parts.append(own)
     self.flag = optimizer.flag
     return parts
-
-  def drop(self):
-    """Lets go of what the last backward left, once its Gradient is nobody's."""
-    left = self.left
-    if left is not None and self.parameter.grad is None:
-      if sys.getrefcount(left) == 3 and left._use_count() == 1:  # self.left, left, and the call's argument
-        left.pair = None
-      else:
-        self.left = None
 
   def backward(self, plan, dy, x, weight, gamma, beta, saved, parts, need_x):
     """dx, and the pair. `x` is x as taken, or its planes."""
@@ -189,9 +168,6 @@ class Trained(Weight):
     dx, dz, x = plan.leave(dy, x, weight, gamma, beta, saved, self, need_x, scale, self.scaled == whose, flag)
     pair, self.scaled = Pair(plan, x, dz, scale, flag, parts), whose
     self.pair = weakref.ref(pair)
-    for own in parts:
-      if own is not None:
-        own.context = plan.context
     return dx, pair
 
   def refresh(self):
@@ -200,9 +176,9 @@ class Trained(Weight):
     if self.floats is not None:
       self.master()
     for *_, plan in self.planes.values():
-      x, vector = (torch.zeros(shape, dtype=dtype, device=plan.device) for dtype, shape in (plan.x, plan.behind[1]))
-      _, at = dense((x, self.parameter.detach(), *3 * [vector]), (plan.x, *plan.arguments[1:]), plan.device)
-      plan.forward(self.parameter, at, self, True, None)
+      x, _, *vectors = (torch.zeros(shape, dtype=dtype, device=plan.device) for dtype, shape in plan.arguments.kinds)
+      tensors, at = plan.arguments.dense((x, self.parameter.detach(), *vectors))
+      plan.forward(x, self.parameter, at, self, True, None)
 
   def master(self):
     """The floats that a parameter of 16 bits is rounded from, as the last step left them; its values, if it was written

@@ -6,6 +6,7 @@ import pathlib
 import threading
 
 import torch
+from torch._C._dynamo.guards import TensorGuards
 
 # What products of the other types read (kernels/types.h); those of float32 read what a Block's `precision` says.
 OWN = {torch.float64: "fp64", torch.float16: "fp16", torch.bfloat16: "bf16"}
@@ -55,31 +56,39 @@ def load():
 
 # ---- what C is given ----
 
-def addresses(tensors, kinds, device, below=0):
-  """Where the tensors are, if each is a plain dense one on the device and of its kind, (dtype, shape); None if one is not, or
-  if an address has one of the bits `below`. No other address of a tensor that PyTorch or its user made goes to C."""
-  found = []
-  for t, (dtype, shape) in zip(tensors, kinds):
-    if (type(t) not in PLAIN or t.dtype is not dtype or t.shape != shape or t.device != device or
-        t.layout is not STRIDED or not t.is_contiguous() or t.is_neg()):
-      return None
-    found.append(at := t.data_ptr())
-    if at & below:
-      return None
-  return found
+class Kinds:
+  """What C is given in some places of a call: plain dense tensors on the device, each of its kind, (dtype, shape)."""
 
+  def __init__(self, device, *kinds):
+    self.device, self.kinds, self.seen = device, kinds, []
 
-def dense(tensors, kinds, device):
-  """The tensors as C takes them, which have to live until the call, and their addresses. Types and strides are converted;
-  another shape or device is an error."""
-  found = addresses(tensors, kinds, device)
-  if found is None:
-    tensors = [t.to(dtype).contiguous().resolve_neg() for t, (dtype, _) in zip(tensors, kinds)]
-    found = addresses(tensors, kinds, device)
+  def addresses(self, tensors, aligned=1):
+    """Where the tensors are, in multiples of `aligned`; None if one is of another kind. No other address of a tensor that
+    PyTorch or its user made goes to C."""
+    for guard in self.seen:  # PyTorch's own look at all of them at once, for tensors like earlier ones
+      if guard.check(*tensors):
+        break
+    else:
+      for t, (dtype, shape) in zip(tensors, self.kinds):
+        if (type(t) not in PLAIN or t.dtype is not dtype or t.shape != shape or t.device != self.device or
+            t.layout is not STRIDED or not t.is_contiguous() or t.is_neg()):
+          return None
+      sizes, strides = [list(t.shape) for t in tensors], [list(t.stride()) for t in tensors]
+      self.seen = [TensorGuards(*tensors, dynamic_dims_sizes=sizes, dynamic_dims_strides=strides), *self.seen[:3]]
+    found = [t.data_ptr() for t in tensors]
+    return None if aligned > 1 and any([at % aligned for at in found]) else found
+
+  def dense(self, tensors):
+    """The tensors as C takes them, which have to live until the call, and their addresses. Types and strides are converted;
+    another shape or device is an error."""
+    found = self.addresses(tensors)
     if found is None:
-      raise RuntimeError(f"minnow: tensors of shape {', '.join(str(tuple(t.shape)) for t in tensors)} on {tensors[0].device} "
-                         f"in place of {', '.join(str(tuple(shape)) for _, shape in kinds)} on {device} are not served")
-  return tensors, found
+      tensors = [t.to(dtype).contiguous().resolve_neg() for t, (dtype, _) in zip(tensors, self.kinds)]
+      found = self.addresses(tensors)
+      if found is None:
+        raise RuntimeError(f"minnow: tensors of shape {', '.join(str(tuple(t.shape)) for t in tensors)} on {tensors[0].device} "
+                           f"in place of {', '.join(str(tuple(shape)) for _, shape in self.kinds)} on {self.device} are not served")
+    return tensors, found
 
 
 def place(t):

@@ -10,7 +10,7 @@ from torch.optim.optimizer import _global_optimizer_post_hooks, _global_optimize
 
 from .block import TAGS, _blocks
 from .gradient import Gradient, Trained
-from .library import addresses, new_call, place
+from .library import Kinds, new_call, place
 from .plan import trained
 
 
@@ -108,7 +108,7 @@ class _Optimizer:
       self.flag, self._rates = torch.zeros(1, dtype=torch.int32, device=device), {}
       self._skipped = torch.zeros(1, dtype=torch.int64, device=device)
       self._scale = torch.ones(1, dtype=torch.float64, device=device)
-      self._told, self._seen = torch.zeros(1, dtype=torch.int64, pin_memory=device.type == "cuda"), 0
+      self._told, self._seen = torch.zeros(1, dtype=torch.int64, device="cpu", pin_memory=device.type == "cuda"), 0
       self._told_value = ctypes.c_int64.from_address(self._told.data_ptr())
       self._begun = []  # the weights whose backward may have raised the flag since the last step
     return self.flag.device == device
@@ -133,117 +133,106 @@ class _Optimizer:
     if closure is not None:
       with torch.enable_grad():
         loss = closure()
-    with torch.no_grad():
-      factor = None if self.clip_grad_norm is None else self._norm()
-      pairs, others = self._sort()
-      rates, done = {}, []
-      for (pair, rate), (group, _, _, parts) in pairs.items():
-        rates.setdefault(rate, []).extend(parts)
-        done += parts
+    factor = None if self.clip_grad_norm is None else self._norm()
+    updates, others = self._sort()
+    scale = self._clip(factor) if factor is not None and updates else None
+    rates, done = {}, []
+    for pair, at, group, rate, entries, parts in updates:
+      if rate not in rates:
         rate.write(group, pair.plan.context)
-      scale = self._clip(factor) if factor is not None and done else None
-      for (pair, rate), (group, at, entries, _) in pairs.items():
-        weight = pair.parts[0]()
-        planes = weight and weight.planes.get(pair.plan.context)
-        pair.update(at, entries, lambda *parts: self._fill(*parts, rate, group, scale, planes))
-      if others:
-        self._others(others, done, factor)
-      if done:
-        self._end(rates, done)
+      rates.setdefault(rate, []).extend(parts)
+      done += parts
+      weight = parts[0].planes.get(pair.plan.context) if 0 in entries else None
+      pair.update(at, entries, lambda *call: self._fill(*call, rate, group, scale, weight))
+    if others:
+      self._others(others, done, factor)
+    if done:
+      self._end(rates, done)
     return loss
 
   # ---- who updates what ----
 
   def _sort(self):
-    """The parameters that have a gradient, by who updates them: C by what a backward left, {(pair, rate): (group, address of
-    its rows, entries, parts)}; torch.optim by a stored gradient, [parameter]."""
-    left, pairs, others, flag = {}, {}, [], self.flag
+    """The parameters that have a gradient, by who updates them: C by what a backward left, [(pair, address of its rows, group,
+    rate, {place: what C gets of the parameter there}, [Trained])]; torch.optim by a stored gradient, [parameter]."""
+    left, updates, others = {}, [], []
     for number, group in enumerate(self.param_groups):
       serves = self._serves(group)
       for p in group["params"]:
         grad = p.grad
-        if grad is None:
-          continue
-        if serves and type(grad) is Gradient and grad.values is None:
-          pair, which = grad.pair, grad.which
+        if serves and type(grad) is Gradient and grad.pair is not None and grad.pair.flag is self.flag:
           own = self._own.get(id(p))
-          if pair.flag is flag and own is not None and pair.parts[which] is own.ref:
-            found = left.get((pair, number))
-            if found is None:
-              found = left[pair, number] = group, []
-            found[1].append((which, p, own))
+          if own is not None and grad.pair.parts[grad.which] is own.ref:
+            left.setdefault((grad.pair, number), []).append((grad.which, own))
             continue
-        others.append(p)
-    for (pair, number), (group, items) in left.items():
-      rows = pair.rows()
-      for which, own, entry, rate in self._entries(pair, number, group, items):
-        if entry is None:
-          others.append(own.parameter)
-          continue
-        found = pairs.get((pair, rate))
-        if found is None:
-          found = pairs[pair, rate] = group, rows, [None, None, None, None], []
-        found[2][which] = entry
-        found[3].append(own)
-    return pairs, others
+        if grad is not None:
+          others.append(p)
+    for (pair, number), items in left.items():
+      rows, group = pair.rows(), self.param_groups[number]
+      names, found = self._moments(group), self._as_before(pair, number, items)
+      if found is None:
+        found = {}
+        for which, own in items:
+          entry = self._entry(pair.plan, which, own, names)
+          if entry is None:
+            others.append(own.parameter)
+          else:
+            entries, parts = found.setdefault(self._rate(number, own.parameter), ({}, []))
+            entries[which] = entry
+            parts.append(own)
+      updates += [(pair, rows, group, rate, *of) for rate, of in found.items()]
+    return updates, others
 
-  def _entries(self, pair, number, group, items):
-    """(place in the pair, Trained, what C gets, rate) of each (place, parameter, Trained): at once if all are as they were in
-    earlier steps."""
-    plan, names, tensors, kinds, steps = pair.plan, self._moments(group), [], [], None
-    count, rates = len(names), self._rates.get(number)
-    for which, p, _ in items:
-      tensors.append(p)
-      kinds += plan.entries[which][count]
-      if count:
-        state = self.state[p]
-        tensors += [state.get(name) for name in names]
-        if self.COUNTS:
-          steps = state.get("step") if which == items[0][0] or state.get("step") is steps else None
-    rate = next((rate for rate in rates or () if rate.steps is steps), None)
-    at = addresses(tensors, kinds, plan.device, 15) if rate is not None and plan.own.itemsize > 2 else None
-    if at is None:
-      found = [(which, own, self._entry(own, p, names, plan.entries[which][count])) for which, p, own in items]
-      return [(which, own, entry, entry and self._rate(number, own.parameter)) for which, own, entry in found]
-    places, rest, each = at[::1 + count], (None,) * (3 - count), 1 + count
-    return [(which, own, (place, None, *at[i * each + 1:(i + 1) * each], *rest), rate)
-            for i, ((which, _, own), place) in enumerate(zip(items, places))]
+  def _as_before(self, pair, number, items):
+    """{rate: ({place: what C gets}, [Trained])} for these, [(place, Trained)], if all are as an earlier step left them and not
+    of 16 bits, for short; else None."""
+    names, tensors, states = self._moments(self.param_groups[number]), [], []
+    for _, own in items:
+      state = self.state[own.parameter] if names else {}
+      states.append(state.get("step"))
+      tensors += own.parameter, *[state.get(name) for name in names]
+    for rate in self._rates.get(number, ()):
+      if pair.plan.own.itemsize > 2 and all([steps is rate.steps for steps in states]):
+        at = pair.plan.entries(tuple([which for which, _ in items]), len(names)).addresses(tensors, 16)
+        if at is not None:
+          each, rest = 1 + len(names), (None,) * (3 - len(names))
+          return {rate: ({which: (at[i], None, *at[i + 1:i + each], *rest) for i, (which, _) in zip(range(0, len(at), each), items)},
+                         [own for _, own in items])}
+    return None
 
-  def _entry(self, own, p, names, kinds):
+  @torch.no_grad()
+  def _entry(self, plan, which, own, names):
     """What C gets of a parameter: where its values, its own 16 bits, its moments and no gradient are; None if torch.optim has
     to update it."""
-    narrow, device, state = kinds[0][0].itemsize == 2, own.context.device, self.state[p] if names else {}
-    at = addresses((p, *[state.get(name) for name in names]), kinds, device, 15)
-    if at is None and names and addresses((p,), kinds, device, 15) is not None:
-      for name, (dtype, shape) in zip(names, kinds[1:]):  # moments are begun, and those of a 16-bit parameter become floats
-        moment = state.get(name)
-        if moment is None and not (self.COUNTS and "step" in state):  # with it alone torch.optim has its say
-          state[name] = torch.zeros(shape, dtype=dtype, device=device)
-        elif narrow and moment is not None and moment.dtype is p.dtype and "master" not in state:
-          state[name] = moment.float()
-      at = addresses((p, *[state.get(name) for name in names]), kinds, device, 15)
+    p, kinds, narrow = own.parameter, plan.entries((which,), len(names)), plan.own.itemsize == 2
+    state = self.state[p] if names or narrow else {}
+    if plan.entries((which,), 0).addresses((p,), 16) is None:
+      return None
+    for name, (dtype, shape) in zip(names, kinds.kinds[1:]):  # moments are begun, and those of a 16-bit parameter become floats
+      moment = state.get(name)
+      if moment is None and not (self.COUNTS and "step" in state):  # with it alone torch.optim has its say
+        state[name] = torch.zeros(shape, dtype=dtype, device=p.device)
+      elif narrow and moment is not None and moment.dtype is p.dtype and "master" not in state:
+        state[name] = moment.float()
+    at = kinds.addresses((p, *[state.get(name) for name in names]), 16)
     if at is None:
       return None
     values, m, v = (*at, None, None)[:3]
     if not narrow:
       return values, None, m, v, None
-    self.state[p]["master"] = floats = own.master()
+    state["master"] = floats = own.master()
     return floats.data_ptr(), values, m, v, None
 
   def _rate(self, number, p):
     """The _Rate of the group's parameters that have taken as many steps as this one."""
-    rates = self._rates.get(number)
-    if rates is None:
-      rates = self._rates[number] = []
+    rates = self._rates.setdefault(number, [])
     step = self.state[p].get("step") if self.COUNTS else None
     for rate in rates:
       if rate.steps is step:
         return rate
     steps = None if not self.COUNTS else 0.0 if step is None else float(step)
-    for rate in rates:
-      if float(rate.steps) == steps if rate.begun else steps == 0:
-        break
-    else:
+    rate = next((rate for rate in rates if (float(rate.steps) if rate.begun else 0) == steps), None)
+    if rate is None:
       rates.append(rate := _Rate(self, steps))
     if self.COUNTS:
       self.state[p]["step"] = rate.steps
@@ -284,6 +273,7 @@ class _Optimizer:
 
   # ---- what torch.optim updates ----
 
+  @torch.no_grad()
   def _others(self, others, done, factor):
     """By its fused kernels where they serve, which know how to skip a step on the device."""
     shared = [rate.steps for rates in self._rates.values() for rate in rates] if self.COUNTS and self.flag is not None else []
@@ -333,16 +323,17 @@ class _Optimizer:
     if not p.is_floating_point() or p.device.type not in ("cpu", "cuda"):
       return False
     if self.COUNTS:
-      if state and addresses((state.get("step"),), ((torch.float32, torch.Size(())),), p.device) is None:
+      if state and Kinds(p.device, (torch.float32, torch.Size(()))).addresses((state.get("step"),)) is None:
         return False
       names = names if state else ()
     elif names and state.get(names[0]) is None:
       state[names[0]] = torch.zeros_like(p)
     tensors = p, p.grad.values if type(p.grad) is Gradient else p.grad, *[state.get(name) for name in names]
-    return addresses(tensors, len(tensors) * ((p.dtype, p.shape),), p.device) is not None
+    return Kinds(p.device, *len(tensors) * ((p.dtype, p.shape),)).addresses(tensors) is not None
 
   # ---- the norm ----
 
+  @torch.no_grad()
   def _norm(self):
     """The factor to clip by, from the norm of all gradients."""
     pairs, stored, squares = {}, [], []
@@ -360,6 +351,7 @@ class _Optimizer:
     self.grad_norm = torch.linalg.vector_norm(torch.stack([*norms, *[square.sqrt() for square in squares]]))
     return (self.clip_grad_norm / (self.grad_norm + 1e-6)).clamp_(max=1)
 
+  @torch.no_grad()
   def _clip(self, factor):
     """Where the factor is for C. A norm that is not finite skips the step."""
     self._scale.copy_(factor)
@@ -385,9 +377,6 @@ class _Optimizer:
     for group in self.param_groups:
       for p in group["params"]:
         p.grad = None
-        own = self._own.get(id(p))
-        if own is not None and own.left is not None:
-          own.drop()
 
 
 _hooked_step = torch.optim.Optimizer.profile_hook_step(_Optimizer._step)

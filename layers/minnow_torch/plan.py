@@ -6,7 +6,7 @@ import weakref
 import torch
 
 from . import library
-from .library import dense, place
+from .library import Kinds, place
 
 # Bytes of memory for planes besides the elements' own: MN_BLOCK_PLANES_MORE.
 MORE = 32
@@ -28,21 +28,18 @@ class Plan:
     self.own = y_type if narrow else self.real  # the type of the vectors, of dy and of the gradients
     self._calls(eps, slope, weight_type, 2 if narrow else self.half_z)  # enum mn_narrow
     # What C takes and gives, each as (dtype, shape).
-    self.x, weight, vector = (self.x_type, torch.Size((rows, inputs))), (weight_type, torch.Size((channels, inputs))), (
-        self.own, torch.Size((channels,)))
-    self.arguments = (given, self.x[1]), weight, vector, vector, vector
-    self.saved = self.real, torch.Size((self.saved_count(rows),))
-    self.planes, self.kept = ((torch.uint8, torch.Size((n,))) for n in (self.weight_planes, self.x_planes))
-    self.behind = (self.own, torch.Size((rows, channels))), vector, vector, self.saved  # dy, gamma, beta, saved
-    self.rows_kind = (self.kept if self.x_planes else self.x,)
-    self.left = self.behind + self.rows_kind
-    self.gradients = (self.own, self.x[1]), (self.own, weight[1]), vector, vector, vector
-    moment, moments = torch.float32 if narrow else self.real, {}
-    for which, (dtype, shape) in enumerate(self.gradients[1:]):  # what an update takes: a parameter and up to two moments
-      moments[which] = [((dtype, shape), *n * ((moment, shape),)) for n in range(3)]
-    self.entries = moments
+    x, weight, vector, saved, planes, x_planes = (
+        (dtype, torch.Size(shape)) for dtype, *shape in (
+            (self.x_type, rows, inputs), (weight_type, channels, inputs), (self.own, channels),
+            (self.real, self.saved_count(rows)), (torch.uint8, self.weight_planes), (torch.uint8, self.x_planes)))
+    behind = (self.own, torch.Size((rows, channels))), vector, vector, saved  # dy, gamma, beta, saved
+    self.arguments, self.x, self.weight, self.planes, self.behind, self.kept, self.left = (
+        Kinds(device, *kinds) for kinds in (((given, x[1]), weight, vector, vector, vector), (x,), (weight,), (planes,), behind,
+                                            (x_planes if self.x_planes else x,), (*behind, x_planes if self.x_planes else x)))
+    self.gradients = (self.own, x[1]), (self.own, weight[1]), vector, vector, vector
+    self.moment, self._entries = torch.float32 if narrow else self.real, {}
     one = torch.empty(1, dtype=y_type, device=device)
-    self._like_y, self._like_saved = one.expand(rows, channels), one.to(self.real).expand(self.saved[1])  # for empty_like
+    self._like_y, self._like_saved = one.expand(rows, channels), one.to(self.real).expand(saved[1])  # for empty_like
     self._like_pair = one.to(torch.uint8).expand(self.pair_bytes)
     self._mean, self._rstd = (self.saved_count(rows, of) * self.real.itemsize for of in range(2))
 
@@ -50,13 +47,10 @@ class Plan:
     sizes, lib, handle = (self.rows, self.inputs, self.channels, self.groups), self.context.lib, self.context.handle
     matrices = library.Matrix(narrow=self.half_z), library.Matrix(narrow=weight_type.itemsize == 2)
     calls = [library.new_call(*sizes, eps, slope, *matrices, narrow=narrow) for _ in range(4)]
-    self._forward, self._backward, self._leave = ((call, call.x, call.weight) for call in calls[:3])
-    update = calls[3]
+    runs = map(self._runner, calls, ("forward", "backward", "backward", "update"))
+    self._forward, self._backward, self._leave, (update, *others) = ((call, call.x, call.weight, run) for call, run in zip(calls, runs))
     update.weight.narrow = update.narrow = 0
-    self.update = update, update.x, update.weight, tuple(update.of), update.rule
-    self._entries = {id(call): (getattr(lib, f"mn_block_{name}"), ctypes.addressof(call))
-                     for call, name in zip(calls, ("forward", "backward", "backward", "update"))}
-    self._sizes, at = {}, ctypes.addressof(calls[0])
+    self.update, at = (update, *others, tuple(update.of), update.rule), ctypes.addressof(calls[0])
     each, self.pair_bytes = lib.mn_block_plane_bytes(handle, at), lib.mn_block_pair_bytes(handle, at)
     self.x_planes, self.weight_planes = (
         each * count + MORE if each and t.itemsize > 2 else 0
@@ -71,19 +65,34 @@ class Plan:
   def bytes(self, count):
     return torch.empty(count, dtype=torch.uint8, device=self.device)
 
-  def run(self, call, *variant):
-    """`variant` is all that the size of the call's workspace depends on besides the plan: which pointers it has."""
-    (entry, at), key = self._entries[id(call)], (id(call), variant)
-    size = self._sizes.get(key)
-    if size is None:
-      size = self._sizes[key] = self.context.lib.mn_block_workspace(self.context.handle, at)
-    self.context.run(entry, call, at, size)
+  def entries(self, places, moments):
+    """The kinds of the parameters in these places, each with as many moments."""
+    found = self._entries.get((places, moments))
+    if found is None:
+      kinds = [kind for which in places for kind in (
+          self.gradients[which + 1], *moments * ((self.moment, self.gradients[which + 1][1]),))]
+      found = self._entries[places, moments] = Kinds(self.device, *kinds)
+    return found
 
-  def forward(self, weight, at, own, save, keep):
-    """y, as it is computed; z with mean and rstd behind it if `save`, else None; and the planes of what is to be kept, "x" or
-    "weight", None if there are none. `at`: addresses of x as taken, weight, bias, gamma, beta; `own`: the weight's (Trained)."""
+  def _runner(self, call, name):
+    entry, at, sizes, context = getattr(self.context.lib, f"mn_block_{name}"), ctypes.addressof(call), {}, self.context
+
+    def run(*variant):
+      """`variant` is all that the size of the call's workspace depends on besides the plan: which pointers it has."""
+      size = sizes.get(variant)
+      if size is None:
+        size = sizes[variant] = context.lib.mn_block_workspace(context.handle, at)
+      context.run(entry, call, at, size)
+    return run
+
+  def forward(self, x, weight, at, own, save, keep):
+    """y; x as taken; z with mean and rstd behind it if `save`, else None; and the planes of what is to be kept, "x" or
+    "weight", None if there are none. `at`: addresses of the arguments; `own`: the weight's (Trained)."""
+    if self.x_type is not self.given:
+      x = x.to(self.x_type)
+      at[0] = x.data_ptr()
     y, saved, kept, planes, ready = torch.empty_like(self._like_y), None, None, None, False
-    call, of_x, of_weight = self._forward
+    call, of_x, of_weight, run = self._forward
     with self.context.lock:
       of_x.values, of_weight.values, call.bias, call.gamma, call.beta = at
       of_x.planes = call.z = call.mean = call.rstd = None
@@ -102,49 +111,47 @@ class Plan:
           planes, ready = recall(weight, own, self, save)
       of_weight.planes, of_weight.ready, of_weight.updated, call.y = place(planes), ready, own is not None, y.data_ptr()
       try:
-        self.run(call, save, kept is None, planes is None, ready)
+        run(save, kept is None, planes is None, ready)
       except BaseException:
         forget()  # planes that may not have been written
         raise
-    return y, saved, kept
+    return y if y.dtype is self.out else y.to(self.out), x, saved, kept
 
   def backward(self, dy, x, weight, gamma, beta, saved, planes, wanted):
     """The gradients of x, weight, bias, gamma and beta, None for those that are not `wanted`."""
     made = [torch.empty(shape, dtype=dtype, device=self.device) if want else None
             for (dtype, shape), want in zip(self.gradients, wanted)]
-    given, at = dense((dy, gamma, beta, saved), self.behind, self.device)
-    factors, places = dense((x,) * wanted[1] + (weight,) * wanted[0], (self.x,) * wanted[1] + self.arguments[1:2] * wanted[0],
-                            self.device)
-    if planes is not None:
-      (planes,), _ = dense((planes,), (self.planes,), self.device)
-    call, of_x, of_weight = self._backward
+    call, of_x, of_weight, run = self._backward
+    given, at = self.behind.dense((dy, gamma, beta, saved))
+    factors = [kind.dense((t,)) if t is not None else (None, (None,))
+               for kind, t in ((self.x, x if wanted[1] else None), (self.weight, weight if wanted[0] else None), (self.planes, planes))]
     with self.context.lock:
       call.dy, call.gamma, call.beta, call.z = at
       call.mean, call.rstd = at[3] + self._mean, at[3] + self._rstd
-      of_x.values, of_weight.values = places[0] if wanted[1] else None, places[-1] if wanted[0] else None
-      of_weight.planes, of_weight.ready = place(planes), planes is not None
+      (of_x.values,), (of_weight.values,), (of_weight.planes,) = (found for _, found in factors)
+      of_weight.ready = planes is not None
       call.dx, call.dweight, call.dbias, call.dgamma, call.dbeta = [place(t) for t in made]
-      self.run(call, *wanted, planes is None)
+      run(*wanted, planes is None)
     return made
 
   def leave(self, dy, x, weight, gamma, beta, saved, own, need_x, scale, scaled, flag):
     """dx, None if it is not needed; dz with column sums behind it for an update, under a scale that, if `scaled`, follows from
     that of an earlier one; and x, as taken or its planes, as the update takes it."""
-    dz, dx, planes, ready, (call, _, of_weight) = torch.empty_like(self._like_pair), None, None, False, self._leave
-    given, (*at, _) = dense((dy, gamma, beta, saved, x), self.left, self.device)
+    dz, dx, planes, ready, (call, _, of_weight, run) = torch.empty_like(self._like_pair), None, None, False, self._leave
+    given, at = self.left.dense((dy, gamma, beta, saved, x))
     with self.context.lock:
-      call.dy, call.gamma, call.beta, call.z = at
+      call.dy, call.gamma, call.beta, call.z, _ = at
       call.mean, call.rstd = at[3] + self._mean, at[3] + self._rstd
       call.dx = None
       if need_x:
-        (dtype, shape), ((weight,), (found,)) = self.gradients[0], dense((weight,), self.arguments[1:2], self.device)
+        (dtype, shape), ((weight,), (found,)) = self.gradients[0], self.weight.dense((weight,))
         dx = torch.empty(shape, dtype=dtype, device=self.device)
         if self.weight_planes:
           planes, ready = recall(weight, own, self, True)
         call.dx = dx.data_ptr()
         of_weight.values, of_weight.planes, of_weight.ready, of_weight.updated = found, place(planes), ready, own is not None
       call.pair, call.dz_scale, call.dz_scale_ready, call.nonfinite = dz.data_ptr(), place(scale), scaled, place(flag)
-      self.run(call, need_x, planes is None, ready, scale is None, scaled)
+      run(need_x, planes is None, ready, scaled)
     return dx, dz, given[4]
 
 
