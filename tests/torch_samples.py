@@ -64,7 +64,13 @@ class Functions(test_torch.Case):
       if isinstance(expected, Exception):
         self.assertEqual((type(found), str(found)), (type(expected), str(expected)), what)
       else:
-        self.alike(found, expected, tolerance, what)
+        try:
+          self.alike(found, expected, tolerance, what)
+        except AssertionError:  # some versions' 16-bit group_norm is far from float64: minnow has to be near one of the two
+          if tolerance < 0.01:
+            raise
+          exact = outcome(plain_block, [t.double() if isinstance(t, torch.Tensor) else t for t in tensors], wanted, *how)
+          self.alike(found, [e if e is None else e.to(like.dtype) for e, like in zip(exact, expected)], tolerance, what)
       self.compared += 1
 
   def test_samples(self):
