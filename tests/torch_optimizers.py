@@ -685,6 +685,64 @@ class Asked(Case):
         optimizer.step()
       self.assertEqual(optimizer.skipped, 0)
 
+  def test_orders(self):
+    """A group's parameters may be in any order, also where C writes the weight's planes."""
+    for device, rule, precision in self.each(RULES, ("fp32", "fp16")):
+      torch.manual_seed(4)
+      models = [one(lambda *sizes: Block(*sizes, precision=precision)).to(device) for _ in range(2)]
+      models[1].load_state_dict(models[0].state_dict())
+      name, options = RULES[rule]
+      data, made = batches(6, 8, device), []
+      for model, order in zip(models, (1, -1)):
+        made.append(getattr(minnow_torch, name)(list(model.parameters())[::order], **options))
+        losses(model, made[-1], data)
+      for a, b in zip(*(model.parameters() for model in models)):
+        self.assertLess((a - b).abs().max().item(), 1e-6)
+
+  def test_a_rate_with_a_gradient(self):
+    """Nothing of a step stays in a graph."""
+    for device, rule in self.each(RULES):
+      model, ((x, target),) = one(Block).to(device), batches(1, 8, device)
+      name, options = RULES[rule]
+      optimizer = getattr(minnow_torch, name)(model[0].parameters(), **{**options, "lr": torch.tensor(0.01, requires_grad=True)})
+      for _ in range(2):
+        functional.cross_entropy(model(x), target).backward()
+        optimizer.step()
+      for rates in optimizer._rates.values():
+        self.assertFalse(any(rate.memory.requires_grad for rate in rates))
+
+  def test_gradients_of_another_precision(self):
+    """A step by what an earlier backward left makes the planes new that it was left with, and no others."""
+    for device, in self.each():
+      model, x = Block(64, 64, 8, precision="fp16").to(device), torch.randn(16, 64, device=device)
+      optimizer = minnow_torch.SGD(model.parameters(), lr=0.5)
+
+      def backward(cast):
+        with torch.autocast(x.device.type, torch.bfloat16, enabled=cast):
+          y = model(x)
+        y.float().square().sum().backward()
+        found = [p.grad for p in model.parameters()]
+        optimizer.zero_grad()
+        return found
+
+      first, _ = backward(False), backward(True)
+      for p, grad in zip(model.parameters(), first):
+        p.grad = grad
+      optimizer.step()
+      other = copy.deepcopy(model)
+      with torch.autocast(x.device.type, torch.bfloat16), torch.no_grad():
+        self.assertTrue(torch.equal(model(x), other(x)))
+
+  def test_compiled_with_a_narrow_vector(self):
+    model = Block(64, 64, 8)
+    model.fc.bias = nn.Parameter(model.fc.bias.detach().bfloat16())
+    optimizer = minnow_torch.SGD(model.parameters(), lr=0.1)
+    with torch.autocast("cpu", torch.bfloat16):
+      y = torch.compile(model, backend="aot_eager")(torch.randn(16, 64))
+    y.float().square().mean().backward()
+    self.assertIs(model.fc.bias.grad.dtype, torch.bfloat16)
+    optimizer.step()
+
   def test_looks(self):
     model = one(Block)
     optimizer = minnow_torch.SGD(model.parameters(), lr=0.1)

@@ -112,7 +112,7 @@ class Pair:
       if own is not None:
         dtype, shape = self.plan.gradients[which + 1]
         own.parameter.grad = left = make(Gradient, shape, dtype=dtype, device=device)
-        left.pair, left.which, own.context = self, which, self.plan.context
+        left.pair, left.which = self, which
 
   def gradients(self, parts):
     """Those of its parts, stored."""
@@ -135,7 +135,7 @@ class Trained(Weight):
   def __init__(self, parameter, optimizer):
     self.planes, self.tensor, self.ref = {}, (lambda: parameter), weakref.ref(self)
     self.parameter, self.optimizer = parameter, optimizer if optimizer is None else weakref.ref(optimizer)
-    self.context = self.flag = None  # of what its last backward left; and the optimizer's
+    self.flag = None  # the optimizer's
     self.floats = self.floats_of = None
     self.scale = self.scaled = None  # of dz; and in which context and Block it was written
     self.pair = lambda: None  # that which uses the scale
@@ -151,7 +151,8 @@ class Trained(Weight):
       own = None
       if v.requires_grad:
         own = trained.get(id(v))
-        if own is None or own.optimizer is not self.optimizer or found & 15 or own in parts or not v.is_leaf:
+        if (own is None or own.optimizer is not self.optimizer or own in parts or v.dtype is not plan.own or found & 15 or
+            not v.is_leaf):
           return None
       parts.append(own)
     self.flag = optimizer.flag
@@ -197,9 +198,9 @@ class Trained(Weight):
       self.floats, self.floats_of = kept, now
     return kept
 
-  def updated(self):
-    """Its values are new, the version with them, and the planes are theirs."""
-    planes, now = self.planes.get(self.context), (self.parameter._version, self.parameter.data_ptr())
+  def updated(self, context):
+    """Its values are new, the version with them, and the context's planes are theirs."""
+    planes, now = self.planes.get(context), (self.parameter._version, self.parameter.data_ptr())
     if planes and planes[1]:
       planes[1] = now
     if self.floats_of:

@@ -36,7 +36,7 @@ class _Rate:
     lr, betas = group["lr"], group.get("betas")
     if self.lr is None or torch.is_tensor(lr) or self.lr != lr:
       self.lr = lr
-      self.memory[0].fill_(lr)
+      self.memory[0].fill_(lr.detach() if torch.is_tensor(lr) else lr)
     if self.betas != betas:
       self.betas = self.call.counts.beta1, self.call.counts.beta2 = betas
       self.count(context, False, False)
@@ -141,8 +141,8 @@ class _Optimizer:
       if rate not in rates:
         rate.write(group, pair.plan.context)
       rates.setdefault(rate, []).extend(parts)
-      done += parts
-      weight = parts[0].planes.get(pair.plan.context) if 0 in entries else None
+      done += [(own, pair.plan.context) for own in parts]
+      weight = pair.parts[0]().planes.get(pair.plan.context) if 0 in entries else None
       pair.update(at, entries, lambda *call: self._fill(*call, rate, group, scale, weight))
     if others:
       self._others(others, done, factor)
@@ -247,20 +247,20 @@ class _Optimizer:
 
   def _end(self, rates, done):
     """Counts the step. That it was skipped is known here once the device is done with it: in a later step."""
-    torch._C._increment_version([own.parameter for own in done])
-    for own in done:
+    torch._C._increment_version([own.parameter for own, _ in done])
+    for own, context in done:
       if own.planes or own.floats_of:
-        own.updated()
+        own.updated(context)
     self._begun.clear()
     last = next(reversed(rates))
     for rate, members in rates.items():
       if self.COUNTS and rate.members != members:  # those that do not take this step count their own from now on
-        took = {id(own.parameter) for own in done}
+        took = {id(own.parameter) for own, _ in done}
         for p, state in self.state.items():
           if state.get("step") is rate.steps and id(p) not in took:
             state["step"] = rate.steps.clone()
         rate.members = members
-      rate.count(done[0].context, True, rate is last)
+      rate.count(done[0][1], True, rate is last)
     skipped = self._told_value.value
     if skipped > self._seen:
       for own in self._own.values():  # the scales may have been too small for what they are to hold
@@ -298,7 +298,7 @@ class _Optimizer:
         return
     elif done:
       self.found_inf = self.flag.view(torch.float32)[0]  # which the flag's bits are
-    self._done = {id(own.parameter) for own in done}
+    self._done = {id(own.parameter) for own, _ in done}
     try:
       for group, serves in zip(self.param_groups, fused):
         group["fused"] = serves or group["fused"]
