@@ -7,7 +7,6 @@ import weakref
 
 import torch
 from torch.utils import _foreach_utils
-from torch.utils._pytree import tree_map_only
 
 from .plan import Weight, trained
 
@@ -38,8 +37,14 @@ class Gradient(torch.Tensor):
   @classmethod
   def __torch_dispatch__(cls, operator, types, arguments=(), named=None):
     with torch._C.DisableTorchFunctionSubclass():
-      arguments, named = tree_map_only(Gradient, Gradient.stored, (arguments, named or {}))
+      arguments, named = _values(arguments), {name: _values(of) for name, of in (named or {}).items()}
     return operator(*arguments, **named)
+
+
+def _values(of):
+  """An operator's argument, with the values in place of each Gradient in it."""
+  kind = type(of)
+  return of.stored() if kind is Gradient else kind([_values(part) for part in of]) if kind in (tuple, list) else of
 
 
 # What can be said without the values.
@@ -55,11 +60,11 @@ class Pair:
   """What a backward leaves: dz and x, of which the weight's gradient is the product, and column sums behind dz, which are the
   vectors' gradients. `parts`: references to the Trained weight, bias, gamma and beta, None for those without a gradient here.
   They are weak, since a parameter's .grad, which leads here, is nothing that Python's garbage collector looks through."""
-  __slots__ = "plan", "x", "version", "dz", "scale", "flag", "parts", "__weakref__"
+  __slots__ = "plan", "x", "version", "dz", "scale", "flag", "parts", "made", "__weakref__"
 
   def __init__(self, plan, x, dz, scale, flag, parts):
     self.plan, self.x, self.version, self.dz, self.scale, self.flag = plan, x, x._version, dz, scale, flag
-    self.parts = [own and own.ref for own in parts]
+    self.parts, self.made = [own and own.ref for own in parts], {}
 
   def rows(self):
     """Where x as taken or its planes are. The caller's x has to be as it was."""
@@ -85,10 +90,13 @@ class Pair:
       run()
 
   def gradient(self, which):
-    """The one in this place, stored."""
-    made = torch.empty(self.plan.gradients[which + 1][1], dtype=self.plan.real, device=self.plan.device)
-    self.update(self.rows(), {which: (made.data_ptr(), None, None, None, made.data_ptr())}, lambda *parts: _without_rule(*parts, made))
-    return made.to(self.plan.own)
+    """The one in this place, stored. The call that stores the weight's stores those of the vectors as well."""
+    if which not in self.made:
+      plan, vectors = self.plan, [i for i in (1, 2, 3) if which == 0 and self.parts[i] is not None]
+      self.made = {i: torch.empty(plan.gradients[i + 1][1], dtype=plan.real, device=plan.device) for i in (which, *vectors)}
+      at = {i: made.data_ptr() for i, made in self.made.items()}
+      self.update(self.rows(), {i: (to, None, None, None, to) for i, to in at.items()}, lambda *call: _without_rule(*call, at[which]))
+    return self.made.pop(which).to(self.plan.own)
 
   def square(self, which):
     """The square of the norm of the gradients in these places, without the weight's where that is faster."""
@@ -98,7 +106,7 @@ class Pair:
     grams = torch.empty(2 * rows * rows + vectors * plan.channels, dtype=plan.real, device=plan.device)
 
     def fill(call, of_weight, rule):
-      _without_rule(call, of_weight, rule, grams)
+      _without_rule(call, of_weight, rule, grams.data_ptr())
       call.grams, of_weight.planes = grams.data_ptr(), grams.data_ptr() // 256 * 256  # which are not read
 
     self.update(self.rows(), {i: (grams.data_ptr(), *4 * (None,)) for i in which}, fill)
@@ -124,7 +132,7 @@ _NOTHING = 5 * (None,)
 
 
 def _without_rule(call, of_weight, rule, memory):
-  rule.rate, rule.scale, rule.momentum, rule.kind = memory.data_ptr(), None, 0, 0  # no rate is read
+  rule.rate, rule.scale, rule.momentum, rule.kind = memory, None, 0, 0  # no rate is read
   of_weight.planes = None
 
 

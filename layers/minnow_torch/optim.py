@@ -2,6 +2,7 @@
 gradient, which is then not stored; all other parameters, and whatever else is asked for, is torch.optim's."""
 import copy
 import ctypes
+import functools
 import inspect
 import warnings
 
@@ -319,17 +320,17 @@ class _Optimizer:
 
   def _fits(self, p, group):
     """Whether a fused kernel, which looks at no sizes, may have the parameter. What it would not begin with 0 is begun here."""
-    names, state = self._moments(group), self.state[p] if self._moments(group) else {}
+    names = self._moments(group)
+    state, more = self.state[p] if names else {}, ()
     if not p.is_floating_point() or p.device.type not in ("cpu", "cuda"):
       return False
     if self.COUNTS:
-      if state and Kinds(p.device, (torch.float32, torch.Size(()))).addresses((state.get("step"),)) is None:
-        return False
-      names = names if state else ()
+      names, more = (names, (state.get("step"),)) if state else ((), ())
     elif names and state.get(names[0]) is None:
       state[names[0]] = torch.zeros_like(p)
     tensors = p, p.grad.values if type(p.grad) is Gradient else p.grad, *[state.get(name) for name in names]
-    return Kinds(p.device, *len(tensors) * ((p.dtype, p.shape),)).addresses(tensors) is not None
+    kinds = *len(tensors) * ((p.dtype, p.shape),), *len(more) * (_COUNT,)
+    return _kinds(p.device, *kinds).addresses((*tensors, *more)) is not None
 
   # ---- the norm ----
 
@@ -379,6 +380,7 @@ class _Optimizer:
         p.grad = None
 
 
+_kinds, _COUNT = functools.lru_cache(4096)(Kinds), (torch.float32, torch.Size(()))
 _hooked_step = torch.optim.Optimizer.profile_hook_step(_Optimizer._step)
 
 
