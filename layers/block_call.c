@@ -272,13 +272,12 @@ static mn_status backward(struct mn_device *device, const struct mn_block_call *
 static mn_status check_update(const struct mn_device *device, const struct mn_block_call *call) {
   static const char *const names[MN_BLOCK_PARAMETERS] = {"weight", "bias", "gamma", "beta"};
   const struct mn_block_parameter *weight = &call->of[MN_BLOCK_WEIGHT];
-  int used = call->pair != NULL;
   const int planes = planes_of(device, call);
-  if (weight->values && !(call->pair && weight->gradient) && planes && !call->weight.planes &&
-      !weight->narrow)
+  if (!call->pair) return mn_fail(MN_USAGE, "the update needs a pair, which is NULL");
+  if (weight->values && !weight->gradient && planes && !call->weight.planes && !weight->narrow)
     return mn_fail(MN_USAGE, "the update needs the weight's planes in %s, which are NULL",
                    mn_precision_name(device->precision));
-  if (call->pair && !call->x.values && !(planes && call->x.ready))
+  if (!call->x.values && !(planes && call->x.ready))
     return mn_fail(MN_USAGE, "the pair needs x, which is NULL");
   for (int i = 0; i < MN_BLOCK_PARAMETERS; i++) {
     const struct mn_block_parameter *p = &call->of[i];
@@ -287,25 +286,10 @@ static mn_status check_update(const struct mn_device *device, const struct mn_bl
     if ((mn_rule_keeps_m(&call->rule) && !p->m) || (mn_rule_keeps_v(&call->rule) && !p->v))
       return mn_fail(MN_USAGE, "the rule needs m and v of %s, of which one is NULL", names[i]);
     for (int k = 0; k < 5; k++) MN_TRY(check_aligned(names[i], parts[k], 16));
-    used |= p->gradient != NULL;
   }
-  if (call->grams && (!call->pair || call->rows % 8))
-    return mn_fail(MN_USAGE, "grams need a pair, and rows in a multiple of 8, not %ld", (long)call->rows);
-  MN_TRY(check_aligned("grams", call->grams, 16));
-  if (!used) return mn_fail(MN_USAGE, "the update needs a pair or a gradient, and has neither");
-  return MN_OK;
-}
-
-/* Updates each parameter that has a gradient by it. */
-static mn_status follow(struct mn_device *device, const struct mn_block_call *call, struct work *work,
-                        const struct mn_update *updates) {
-  for (int i = 0; i < MN_BLOCK_PARAMETERS; i++) {
-    const struct mn_epilogue epilogue = {.kind = MN_UPDATE, .update = &updates[i]};
-    const struct mn_operand *w = &work->of[i];
-    if (call->of[i].values && call->of[i].gradient)
-      MN_TRY(device->kernels->epilogue(device, call->of[i].gradient, w->rows, w->cols, &epilogue));
-  }
-  return MN_OK;
+  if (call->grams && call->rows % 8)
+    return mn_fail(MN_USAGE, "grams need rows in a multiple of 8, not %ld", (long)call->rows);
+  return check_aligned("grams", call->grams, 16);
 }
 
 static mn_status write_grams(struct mn_device *device, const struct mn_block_call *call, struct work *work) {
@@ -316,8 +300,8 @@ static mn_status write_grams(struct mn_device *device, const struct mn_block_cal
 }
 
 /* Updates the weight by dzᵀ·x and the vectors by the column sums, or stores these as gradients. */
-static mn_status follow_pair(struct mn_device *device, const struct mn_block_call *call, struct work *work,
-                             const struct mn_update *updates) {
+static mn_status follow(struct mn_device *device, const struct mn_block_call *call, struct work *work,
+                        const struct mn_update *updates) {
   const struct mn_kernels *k = device->kernels;
   struct mn_epilogue epilogues[MN_BLOCK_PARAMETERS];
   const struct mn_epilogue *sinks[MN_BLOCK_PARAMETERS] = {NULL};
@@ -344,7 +328,7 @@ static mn_status update(struct mn_device *device, const struct mn_block_call *ca
                                     .v = mn_rule_keeps_v(&call->rule) ? call->of[i].v : NULL,
                                     .rule = &call->rule};
   if (call->grams) return write_grams(device, call, work);
-  return call->pair ? follow_pair(device, call, work, updates) : follow(device, call, work, updates);
+  return follow(device, call, work, updates);
 }
 
 /* ---- the calls ---- */

@@ -29,9 +29,8 @@ struct mn_block_parameter {
   /* A 16-bit module's own parameter, which the update writes beside the values; NULL in other modules. In
    * MN_BF16 a weight's floats are in two halves (kernels/planes.h): the upper here, the lower in `values`. */
   void *narrow;
-  void *m, *v; /* not read if the rule has no state */
-  void *
-      gradient; /* with a pair: where its gradient is stored; without one: what the update is by; else NULL */
+  void *m, *v;    /* not read if the rule has no state */
+  void *gradient; /* where its gradient is stored in place of an update; else NULL */
 };
 
 /* The arguments of all calls; a caller sets what its call needs and leaves the rest 0. All pointers are to
@@ -70,8 +69,7 @@ struct mn_block_call {
   struct mn_block_parameter of[MN_BLOCK_PARAMETERS];
   struct mn_rule rule; /* its rate and scale are in the device's memory; rate is NULL for other calls */
   /* Out: up to 2·N² + 3·C reals, aligned to 16 bytes, by mn_block_grams (layers/layer.h); the vectors that
-   * have values are wanted. It needs a pair, and N a multiple of 8. Such a call does not update; NULL for an
-   * update. */
+   * have values are wanted. N is a multiple of 8. Such a call does not update; NULL for an update. */
   void *grams;
   struct mn_counts counts; /* of mn_block_count (kernels/stream.h) */
 };
@@ -98,9 +96,8 @@ MN_API mn_status mn_block_backward(struct mn_device *device, const struct mn_blo
 /* How much memory the call's pair takes, by its sizes. 0 if call->size is another's. */
 MN_API size_t mn_block_pair_bytes(const struct mn_device *device, const struct mn_block_call *call);
 
-/* With a pair, the pair's gradient of a parameter is stored where `gradient` is not NULL; any other parameter
- * is updated by it. The pair stays as it is. Without a pair, each parameter with a gradient is updated by
- * that. MN_USAGE: sizes or pointers that cannot be. MN_LIBRARY. */
+/* The pair's gradient of a parameter is stored where `gradient` is not NULL; any other parameter is updated
+ * by it. The pair stays as it is. MN_USAGE: sizes or pointers that cannot be. MN_LIBRARY. */
 MN_API mn_status mn_block_update(struct mn_device *device, const struct mn_block_call *call);
 
 /* Counts a step after its updates, by the call's counts, flag and stream; before AdamW's first one, and after

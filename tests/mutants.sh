@@ -317,10 +317,8 @@ mutant "update: dz under its own scale" $o 'if (dz->scale && call->dz_scale) dz-
 mutant "update: the pair is used up" $o 'work->summed ? work->summed : work->sums' 'work->sums'
 mutant "update: a gradient is followed, not stored" $o '{.kind = MN_STORE, .into = call->of[i].gradient}' '{.kind = MN_UPDATE, .update = &updates[i]}'
 mutant "update: vectors stay" $o 'call->channels, &sinks[MN_BLOCK_BIAS],' 'call->channels, (const struct mn_epilogue *[3]){0},'
-mutant "update: a gradient is not followed" $o 'call->of[i].values && call->of[i].gradient)' 'i && call->of[i].values && call->of[i].gradient)'
 mutant "update: without m" $o 'mn_rule_keeps_m(&call->rule) && !p->m' '0'
-mutant "update: no planes needed" $o 'planes && !call->weight.planes &&
-      !weight->narrow' '0'
+mutant "update: no planes needed" $o '!weight->gradient && planes && !call->weight.planes' '0'
 mutant "update: both grams are dz's" layers/block.c 'of[i], of[i], &store' 'of[0], of[0], &store'
 mutant "update: grams of any number of rows" $o 'call->rows % 8)' '0)'
 mutant "update: a step in place of its grams" $o 'if (call->grams) return write_grams' 'if (0) return write_grams'
