@@ -1,9 +1,11 @@
 /* The block's epilogues on the CPU, over a matrix in memory: one OpenMP loop over chunks of rows, and the
- * arithmetic on one group of one row, forward and backward. Formulas: kernels/kernels.h. */
+ * arithmetic on one group of one row, forward and backward. Loops over a group's elements have no branches,
+ * so that they become vectors. Formulas: kernels/kernels.h. */
 #include <math.h>
 #include <string.h>
 
 #include "kernels/kernels.h"
+#include "kernels/lanes.h"
 #include "kernels/planes.h"
 #include "kernels/real.h"
 
@@ -11,55 +13,57 @@
  * first channel. Without normalisation the whole row is one group. */
 struct group {
   int64_t width;
+  int lanes; /* of sums over it */
   real slope, mean, rstd;
   real *z;
   const real *gamma, *beta;
-  const real *dy, *target; /* the one that is not NULL gives the incoming gradient */
-  real factor;             /* dy = factor·(y − target) */
+  int loss; /* the incoming gradient is factor·(y − target), not dy */
+  const real *dy, *target;
+  real factor;
 };
 
-static inline real standardised(const struct group *g, int64_t c) {
+MN_INLINE real standardised(const struct group *g, int64_t c) {
   return (g->z[c] - g->mean) * g->rstd;
 }
 
-static inline real normalised(const struct group *g, unsigned ops, int64_t c) {
+MN_INLINE real normalised(const struct group *g, unsigned ops, int64_t c) {
   return ops & MN_OP_NORM ? standardised(g, c) * g->gamma[c] + g->beta[c] : g->z[c];
 }
 
-static inline real activated(const struct group *g, unsigned ops, real v) {
-  real a = ops & MN_OP_ACTIVATE ? (v > 0 ? v : g->slope * v) : v;
+MN_INLINE real activated(const struct group *g, unsigned ops, real v) {
+  const real low = g->slope * v, a = ops & MN_OP_ACTIVATE ? (v > 0 ? v : low) : v;
   return ops & MN_OP_SUM ? a + a : a;
 }
 
 /* g = dL/dv at c: the incoming gradient through sum and activation. */
-static inline real gradient(const struct group *g, unsigned ops, int64_t c) {
+MN_INLINE real gradient(const struct group *g, unsigned ops, int64_t c) {
   real v = normalised(g, ops, c);
-  real dy = g->target ? g->factor * (activated(g, ops, v) - g->target[c]) : g->dy[c];
+  real dy = g->loss ? g->factor * (activated(g, ops, v) - g->target[c]) : g->dy[c];
   if (ops & MN_OP_SUM) dy = 2 * dy;
-  return ops & MN_OP_ACTIVATE ? dy * (v > 0 ? 1 : g->slope) : dy;
+  const real low = g->slope * dy;
+  return ops & MN_OP_ACTIVATE ? (v > 0 ? dy : low) : dy;
 }
 
 /* Σ (z − from) over the group. */
-static inline real sum_from(const struct group *g, real from) {
-  real sum = 0;
-#pragma omp simd reduction(+ : sum)
-  for (int64_t c = 0; c < g->width; c++) sum += g->z[c] - from;
-  return sum;
+MN_INLINE real sum_from(const struct group *g, real from) {
+  real sum[MN_LANES] = {0};
+  MN_EACH(g->lanes, g->width, c, i, sum[i] += g->z[c] - from;)
+  return mn_total(sum, g->lanes);
 }
 
 /* Centred variance: the mean first, then the mean of the squared differences from it. The mean is summed
  * relative to the first element, so that the mean of a constant group is exactly the constant and v = beta; a
  * second sum relative to that mean removes most of its rounding error. */
-static inline void statistics(struct group *g, real eps) {
-  real width = (real)g->width, squares = 0;
+MN_INLINE void statistics(struct group *g, real eps) {
+  real width = (real)g->width, lanes[MN_LANES] = {0};
   g->mean = g->z[0] + sum_from(g, g->z[0]) / width;
   g->mean += sum_from(g, g->mean) / width;
-#pragma omp simd reduction(+ : squares)
-  for (int64_t c = 0; c < g->width; c++) squares += (g->z[c] - g->mean) * (g->z[c] - g->mean);
+  MN_EACH(g->lanes, g->width, c, i, lanes[i] += (g->z[c] - g->mean) * (g->z[c] - g->mean);)
+  const real squares = mn_total(lanes, g->lanes);
   g->rstd = 1 / (real)sqrt(squares / width + eps) + 0 * squares; /* NaN if they overflow */
 }
 
-static inline real output(const struct group *g, unsigned ops, int64_t c) {
+MN_INLINE real output(const struct group *g, unsigned ops, int64_t c) {
   return activated(g, ops, normalised(g, ops, c));
 }
 
@@ -75,75 +79,80 @@ struct plane {
   enum mn_plane_kind kind;
 };
 
-static inline struct plane plane_at(const struct mn_operand *o, enum mn_plane_kind kind, int64_t at) {
+MN_INLINE struct plane plane_at(const struct mn_operand *o, enum mn_plane_kind kind, int64_t at) {
   if (!o || !o->planes[0]) return (struct plane){0};
   return (struct plane){(float *)o->planes[0] + at, o->scale ? o->scale->factor : 1, kind};
 }
 
-/* Writes y of the group, in the forms that are not NULL; returns 0, or NaN when a value is not finite. Each
- * form has a loop of its own, so that the compiler vectorises it. */
-static inline real forward(const struct group *g, unsigned ops, real *y, struct plane plane) {
+/* Writes y of the group, in the forms that are not NULL; returns 0, or NaN when a value is not finite. */
+MN_INLINE real forward(const struct group *g, unsigned ops, real *y, struct plane plane) {
   real poison = 0;
+  if (y) {
 #pragma omp simd reduction(+ : poison)
-  for (int64_t c = 0; c < g->width; c++) poison += 0 * output(g, ops, c);
-  for (int64_t c = 0; y && c < g->width; c++) y[c] = output(g, ops, c);
+    for (int64_t c = 0; c < g->width; c++) y[c] = output(g, ops, c), poison += 0 * y[c];
+  } else {
+#pragma omp simd reduction(+ : poison)
+    for (int64_t c = 0; c < g->width; c++) poison += 0 * output(g, ops, c);
+  }
   for (int64_t c = 0; plane.to && c < g->width; c++)
     plane.to[c] = mn_to_plane(plane.kind, (float)output(g, ops, c), plane.factor);
   return poison;
 }
 
-static inline real input_gradient(const struct group *g, unsigned ops, int64_t c, real m1, real m2) {
+MN_INLINE real input_gradient(const struct group *g, unsigned ops, int64_t c, real m1, real m2) {
   real at = gradient(g, ops, c);
   return ops & MN_OP_NORM ? g->rstd * (at * g->gamma[c] - m1 - standardised(g, c) * m2) : at;
 }
 
 /* Writes dz of the group, in the forms that are not NULL, and adds to the column sums. dz may be g->z or
  * g->dy: each element is read before it is written, and dz is written last. */
-static inline struct noticed backward(const struct group *g, unsigned ops, real *dz, struct plane plane,
-                                      real *dbias, real *dgamma, real *dbeta) {
+MN_INLINE struct noticed backward(const struct group *g, unsigned ops, real *dz, struct plane plane,
+                                  real *dbias, real *dgamma, real *dbeta) {
   real m1 = 0, m2 = 0, poison = 0;
   float largest = 0;
   if (ops & MN_OP_NORM) {
-#pragma omp simd reduction(+ : m1, m2)
-    for (int64_t c = 0; c < g->width; c++) {
-      real at = gradient(g, ops, c), z = standardised(g, c);
+    real sum[MN_LANES] = {0}, products[MN_LANES] = {0};
+    MN_EACH(g->lanes, g->width, c, i, {
+      const real at = gradient(g, ops, c), z = standardised(g, c), h = at * g->gamma[c];
       dgamma[c] += at * z;
       dbeta[c] += at;
-      m1 += at * g->gamma[c];
-      m2 += at * g->gamma[c] * z;
-    }
-    m1 /= (real)g->width;
-    m2 /= (real)g->width;
+      sum[i] += h;
+      products[i] += h * z;
+    })
+    m1 = mn_total(sum, g->lanes) / (real)g->width;
+    m2 = mn_total(products, g->lanes) / (real)g->width;
   }
-#pragma omp simd reduction(+ : poison)
-  for (int64_t c = 0; c < g->width; c++) poison += 0 * input_gradient(g, ops, c, m1, m2);
-  if (ops & MN_OP_BIAS)
-    for (int64_t c = 0; c < g->width; c++) dbias[c] += input_gradient(g, ops, c, m1, m2);
   if (plane.kind == MN_PLANES_FP16)
 #pragma omp simd reduction(max : largest)
     for (int64_t c = 0; c < g->width; c++)
       largest = fmaxf(largest, fabsf((float)input_gradient(g, ops, c, m1, m2)));
   for (int64_t c = 0; plane.to && c < g->width; c++)
     plane.to[c] = mn_to_plane(plane.kind, (float)input_gradient(g, ops, c, m1, m2), plane.factor);
-  for (int64_t c = 0; dz && c < g->width; c++) dz[c] = input_gradient(g, ops, c, m1, m2);
+#pragma omp simd reduction(+ : poison)
+  for (int64_t c = 0; c < g->width; c++) {
+    const real out = input_gradient(g, ops, c, m1, m2);
+    poison += 0 * out;
+    if (ops & MN_OP_BIAS) dbias[c] += out;
+    if (dz) dz[c] = out;
+  }
   return (struct noticed){poison, largest};
 }
 
-static inline real squared_error(const struct group *g, unsigned ops) {
-  real sum = 0;
-  for (int64_t c = 0; c < g->width; c++) {
-    real error = activated(g, ops, normalised(g, ops, c)) - g->target[c];
-    sum += error * error;
-  }
-  return sum;
+MN_INLINE real squared_error(const struct group *g, unsigned ops) {
+  real sum[MN_LANES] = {0};
+  MN_EACH(g->lanes, g->width, c, i, {
+    const real error = output(g, ops, c) - g->target[c];
+    sum[i] += error * error;
+  })
+  return mn_total(sum, g->lanes);
 }
 
 /* The group at (row, k) of the block; saved: with the statistics that the forward saved. */
-static inline struct group group_at(const struct mn_block *b, unsigned ops, int64_t row, int64_t k,
-                                    int saved) {
+MN_INLINE struct group group_at(const struct mn_block *b, unsigned ops, int64_t row, int64_t k, int lanes,
+                                int saved) {
   int64_t groups = ops & MN_OP_NORM ? b->groups : 1, width = b->channels / groups;
   int64_t at = row * b->channels + k * width;
-  struct group g = {.width = width, .slope = (real)b->slope, .z = (real *)b->z + at};
+  struct group g = {.width = width, .lanes = lanes, .slope = (real)b->slope, .z = (real *)b->z + at};
   if (ops & MN_OP_NORM) {
     g.gamma = (const real *)b->gamma + k * width;
     g.beta = (const real *)b->beta + k * width;
@@ -157,8 +166,8 @@ static inline struct group group_at(const struct mn_block *b, unsigned ops, int6
 
 /* Computes z, mean and rstd of a group, and writes z, mean, rstd and y, each unless NULL. Returns 0, or NaN
  * when a value is not finite. */
-static inline real forward_at(const struct mn_block *b, enum mn_plane_kind planes, unsigned ops,
-                              const real *d, int64_t row, int64_t k, struct group *g) {
+MN_INLINE real forward_at(const struct mn_block *b, enum mn_plane_kind planes, unsigned ops, const real *d,
+                          int64_t row, int64_t k, struct group *g) {
   int64_t at = g->z - (real *)b->z, c0 = k * g->width;
   if (ops & MN_OP_BIAS)
     for (int64_t c = 0; c < g->width; c++) g->z[c] = d[at + c] + ((const real *)b->bias)[c0 + c];
@@ -173,13 +182,13 @@ static inline real forward_at(const struct mn_block *b, enum mn_plane_kind plane
   return forward(g, ops, y, plane_at(b->y, planes, at));
 }
 
-/* Writes dz of the group and adds to its chunk's column sums. If dy is NULL, dy is the gradient of the loss,
- * whose part is stored too. */
-static inline struct noticed backward_at(const struct mn_block *b, enum mn_plane_kind planes, unsigned ops,
-                                         const real *dy, int64_t row, int64_t k, struct group g) {
+/* Writes dz of the group and adds to its chunk's column sums. Of the loss, whose gradient dy is then, the
+ * group's part is stored too. */
+MN_INLINE struct noticed backward_at(const struct mn_block *b, enum mn_plane_kind planes, unsigned ops,
+                                     const real *dy, int64_t row, int64_t k, struct group g) {
   int64_t at = g.z - (real *)b->z, c0 = k * g.width;
   real loss = 0;
-  if (dy) {
+  if (!g.loss) {
     g.dy = dy + at;
   } else {
     g.target = (const real *)b->target + at;
@@ -198,8 +207,9 @@ static inline struct noticed backward_at(const struct mn_block *b, enum mn_plane
 
 /* Applies the epilogue to one chunk of rows. Each chunk has its own column sums, so no two threads write the
  * same ones. */
-static inline struct noticed chunk(const struct mn_block *b, enum mn_epilogue_kind kind,
-                                   enum mn_plane_kind planes, unsigned ops, const real *d, int64_t index) {
+MN_INLINE struct noticed chunk(const struct mn_block *b, enum mn_epilogue_kind kind,
+                               enum mn_plane_kind planes, unsigned ops, int lanes, const real *d,
+                               int64_t index) {
   int64_t first = index * MN_CHUNK_ROWS,
           last = first + MN_CHUNK_ROWS < b->rows ? first + MN_CHUNK_ROWS : b->rows;
   int64_t groups = ops & MN_OP_NORM ? b->groups : 1, plane = mn_chunks(b->rows) * b->channels;
@@ -210,14 +220,43 @@ static inline struct noticed chunk(const struct mn_block *b, enum mn_epilogue_ki
   struct noticed all = {0, 0};
   for (int64_t row = first; row < last; row++)
     for (int64_t k = 0; k < groups; k++) {
-      struct group g = group_at(b, ops, row, k, kind == MN_BLOCK_BACKWARD);
+      struct group g = group_at(b, ops, row, k, lanes, kind == MN_BLOCK_BACKWARD);
       if (kind != MN_BLOCK_BACKWARD) all.poison += forward_at(b, planes, ops, d, row, k, &g);
       if (kind == MN_BLOCK) continue;
-      struct noticed of = backward_at(b, planes, ops, kind == MN_BLOCK_BACKWARD ? d : NULL, row, k, g);
+      g.loss = kind == MN_BLOCK_LOSS;
+      struct noticed of = backward_at(b, planes, ops, d, row, k, g);
       all.poison += of.poison;
       all.largest = fmaxf(all.largest, of.largest);
     }
   return all;
+}
+
+typedef struct noticed chunk_function(const struct mn_block *b, enum mn_epilogue_kind kind,
+                                      enum mn_plane_kind planes, const real *d, int64_t index);
+
+static struct noticed chunk_of_any_ops(const struct mn_block *b, enum mn_epilogue_kind kind,
+                                       enum mn_plane_kind planes, const real *d, int64_t index) {
+  const int64_t width = b->ops & MN_OP_NORM ? b->channels / b->groups : b->channels;
+  return chunk(b, kind, planes, b->ops, mn_lanes(width), d, index);
+}
+
+/* chunk() of all ops for a set of instructions. The compiler removes the tests of what is constant. */
+#define CHUNK(level, attribute, lanes)                                                                       \
+  attribute static struct noticed chunk_##level(const struct mn_block *b, enum mn_epilogue_kind kind,        \
+                                                enum mn_plane_kind planes, const real *d, int64_t index) {   \
+    if (kind == MN_BLOCK) return chunk(b, MN_BLOCK, planes, MN_OP_ALL, lanes, d, index);                     \
+    if (kind == MN_BLOCK_LOSS) return chunk(b, MN_BLOCK_LOSS, planes, MN_OP_ALL, lanes, d, index);           \
+    return chunk(b, MN_BLOCK_BACKWARD, planes, MN_OP_ALL, lanes, d, index);                                  \
+  }
+#define CHUNK_AT(level, attribute) CHUNK(level, attribute, MN_LANES)
+#define NAME_AT(level, attribute) chunk_##level,
+CHUNK(few, , MN_LANES_FEW)
+MN_LEVELS(CHUNK_AT)
+
+static chunk_function *chunk_for(const struct mn_block *b) {
+  static chunk_function *const levels[] = {MN_LEVELS(NAME_AT)};
+  if (b->ops != MN_OP_ALL) return chunk_of_any_ops;
+  return mn_lanes(b->channels / b->groups) < MN_LANES ? chunk_few : levels[mn_level()];
 }
 
 /* Without b.z, z overwrites d. */
@@ -230,11 +269,10 @@ void MN_CPU(mn_block)(struct mn_device *device, void *d, const struct mn_epilogu
   MN_REQUIRE(b.z || e->kind != MN_BLOCK_BACKWARD || !(b.ops & (MN_OP_NORM | MN_OP_ACTIVATE)));
   MN_REQUIRE(e->kind == MN_BLOCK_BACKWARD || !b.y || !b.y->planes[0] || !b.y->scale || b.ops & MN_OP_NORM);
   if (!b.z) b.z = d;
+  chunk_function *const run = chunk_for(&b);
 #pragma omp parallel for schedule(static) if (parallel) reduction(| : bad) reduction(max : largest)
   for (int64_t i = 0; i < chunks; i++) {
-    /* With ops a constant, the compiler removes the tests of them: three times as fast. */
-    struct noticed of = b.ops == MN_OP_ALL ? chunk(&b, e->kind, planes, MN_OP_ALL, d, i)
-                                           : chunk(&b, e->kind, planes, b.ops, d, i);
+    struct noticed of = run(&b, e->kind, planes, d, i);
     bad |= !(of.poison == 0);
     largest = fmaxf(largest, of.largest);
   }

@@ -157,17 +157,17 @@ mutant "y: beta subtracted" $b 'g->gamma[c] + g->beta[c]' 'g->gamma[c] - g->beta
 mutant "y: beta dropped" $b 'g->gamma[c] + g->beta[c]' 'g->gamma[c]'
 mutant "y: gamma dropped" $b 'standardised(g, c) * g->gamma[c] + ' 'standardised(g, c) + '
 mutant "y: gamma taken per group" $b 'standardised(g, c) * g->gamma[c] + ' 'standardised(g, c) * g->gamma[0] + '
-mutant "y: sign of the slope" $b '(v > 0 ? v : g->slope * v)' '(v > 0 ? v : -g->slope * v)'
-mutant "y: slope on the wrong side" $b '(v > 0 ? v : g->slope * v)' '(v < 0 ? v : g->slope * v)'
+mutant "y: sign of the slope" $b 'low = g->slope * v' 'low = -g->slope * v'
+mutant "y: slope on the wrong side" $b '(v > 0 ? v : low)' '(v < 0 ? v : low)'
 # the statistics
 mutant "eps: twice" $b 'squares / width + eps)' 'squares / width + 2 * eps)'
 mutant "eps: none" $b 'squares / width + eps)' 'squares / width)'
 mutant "eps: outside the root" $b '(real)sqrt(squares / width + eps)' '((real)sqrt(squares / width) + eps)'
 mutant "variance: unbiased" $b 'sqrt(squares / width' 'sqrt(squares / (width > 1 ? width - 1 : 1)'
 mutant "variance: one pass" $b 'g->rstd = 1 / (real)sqrt(squares / width + eps) + 0 * squares; /* NaN if they overflow */' \
-  'squares = 0;
-  for (int64_t c = 0; c < g->width; c++) squares += g->z[c] * g->z[c];
-  g->rstd = 1 / (real)sqrt(squares / width - g->mean * g->mean + eps);'
+  'real raw = 0;
+  for (int64_t c = 0; c < g->width; c++) raw += g->z[c] * g->z[c];
+  g->rstd = 1 / (real)sqrt(raw / width - g->mean * g->mean + eps);'
 mutant "statistics: over the batch" $b 'statistics(g, (real)b->eps);' \
   '{
       real sum = 0, squares = 0, count = (real)(b->rows * g->width);
@@ -188,9 +188,9 @@ mutant "statistics: over the row" $b 'statistics(g, (real)b->eps);' \
 # g
 mutant "g: sign of the sum" $b 'dy = 2 * dy;' 'dy = -2 * dy;'
 mutant "g: sum dropped" $b 'dy = 2 * dy;' 'dy = 1 * dy;'
-mutant "g: sign of the slope" $b 'dy * (v > 0 ? 1 : g->slope)' 'dy * (v > 0 ? 1 : -g->slope)'
-mutant "g: slope dropped" $b 'dy * (v > 0 ? 1 : g->slope)' 'dy'
-mutant "g: v = 0 on the other side" $b 'dy * (v > 0 ? 1 : g->slope)' 'dy * (v >= 0 ? 1 : g->slope)'
+mutant "g: sign of the slope" $b 'low = g->slope * dy' 'low = -g->slope * dy'
+mutant "g: slope dropped" $b 'low = g->slope * dy' 'low = dy'
+mutant "g: v = 0 on the other side" $b '(v > 0 ? dy : low)' '(v >= 0 ? dy : low)'
 mutant "g: sign of the target" $b '(activated(g, ops, v) - g->target[c])' '(activated(g, ops, v) + g->target[c])'
 # dz
 mutant "dz: sign of h" $b '(at * g->gamma[c] - m1 -' '(-at * g->gamma[c] - m1 -'
@@ -200,18 +200,18 @@ mutant "dz: sign of m2" $b '- m1 - standardised(g, c) * m2' '- m1 + standardised
 mutant "dz: m2 dropped" $b '- m1 - standardised(g, c) * m2' '- m1'
 mutant "dz: rstd dropped" $b '? g->rstd * (at *' '? (at *'
 mutant "dz: gamma taken per group" $b '(at * g->gamma[c] - m1' '(at * g->gamma[0] - m1'
-mutant "dz: gamma dropped from m1" $b 'm1 += at * g->gamma[c];' 'm1 += at;'
-mutant "dz: gamma dropped from m2" $b 'm2 += at * g->gamma[c] * z;' 'm2 += at * z;'
-mutant "dz: m1 is a sum" $b 'm1 /= (real)g->width;' ''
-mutant "dz: m2 is a sum" $b 'm2 /= (real)g->width;' ''
+mutant "dz: gamma dropped from m1" $b 'sum[i] += h;' 'sum[i] += at;'
+mutant "dz: gamma dropped from m2" $b 'products[i] += h * z;' 'products[i] += at * z;'
+mutant "dz: m1 is a sum" $b 'mn_total(sum, g->lanes) / (real)g->width' 'mn_total(sum, g->lanes)'
+mutant "dz: m2 is a sum" $b 'mn_total(products, g->lanes) / (real)g->width' 'mn_total(products, g->lanes)'
 # the column sums, the loss in the epilogue, the flag
-mutant "dbias: sign" $b 'dbias[c] += input_gradient' 'dbias[c] -= input_gradient'
+mutant "dbias: sign" $b 'dbias[c] += out' 'dbias[c] -= out'
 mutant "dgamma: sign" $b 'dgamma[c] += at * z;' 'dgamma[c] -= at * z;'
 mutant "dbeta: sign" $b 'dbeta[c] += at;' 'dbeta[c] -= at;'
 mutant "column sums: a chunk left out" kernels/gemm.c 'for (int64_t k = 1; k < chunks; k++)' 'for (int64_t k = 2; k < chunks; k++)'
 mutant "fused loss: factor 2 dropped" $b '(real)(2 * b->scale /' '(real)(b->scale /'
-mutant "fused loss: sign of the target" $b 'normalised(g, ops, c)) - g->target[c];' \
-  'normalised(g, ops, c)) + g->target[c];'
+mutant "fused loss: sign of the target" $b 'output(g, ops, c) - g->target[c];' \
+  'output(g, ops, c) + g->target[c];'
 mutant "column sums: the loss beside them dropped" kernels/gemm.c 'return loss ? MN_CPU(mn_reduce)(device, loss) : MN_OK;' 'return MN_OK;'
 mutant "flag: not raised" $b 'if (bad) mn_raise(device);' ''
 
