@@ -1,5 +1,5 @@
-/* What the CPU's kernels have for the processor's vectors: sums whose bytes do not depend on their length, and
- * functions that are compiled for several sets of instructions. */
+/* What the CPU's kernels have for the processor's vectors: sums whose bytes do not depend on their length,
+ * and functions that are compiled for several sets of instructions. */
 #ifndef MN_KERNELS_LANES_H
 #define MN_KERNELS_LANES_H
 
