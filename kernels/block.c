@@ -124,16 +124,22 @@ MN_INLINE struct noticed backward(const struct group *g, unsigned ops, real *dz,
   }
   if (plane.kind == MN_PLANES_FP16)
 #pragma omp simd reduction(max : largest)
-    for (int64_t c = 0; c < g->width; c++)
-      largest = fmaxf(largest, fabsf((float)input_gradient(g, ops, c, m1, m2)));
+    for (int64_t c = 0; c < g->width; c++) {
+      const float size = fabsf((float)input_gradient(g, ops, c, m1, m2));
+      largest = size > largest ? size : largest; /* NaN is no larger */
+    }
   for (int64_t c = 0; plane.to && c < g->width; c++)
     plane.to[c] = mn_to_plane(plane.kind, (float)input_gradient(g, ops, c, m1, m2), plane.factor);
+  if (ops & MN_OP_BIAS) {
+#pragma omp simd
+    for (int64_t c = 0; c < g->width; c++) dbias[c] += input_gradient(g, ops, c, m1, m2);
+  }
+  if (dz) {
 #pragma omp simd reduction(+ : poison)
-  for (int64_t c = 0; c < g->width; c++) {
-    const real out = input_gradient(g, ops, c, m1, m2);
-    poison += 0 * out;
-    if (ops & MN_OP_BIAS) dbias[c] += out;
-    if (dz) dz[c] = out;
+    for (int64_t c = 0; c < g->width; c++) dz[c] = input_gradient(g, ops, c, m1, m2), poison += 0 * dz[c];
+  } else {
+#pragma omp simd reduction(+ : poison)
+    for (int64_t c = 0; c < g->width; c++) poison += 0 * input_gradient(g, ops, c, m1, m2);
   }
   return (struct noticed){poison, largest};
 }

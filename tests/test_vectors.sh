@@ -1,51 +1,32 @@
 #!/usr/bin/env bash
-# In the CPU's block, as it was compiled, each loop over a group's elements multiplies vectors and has no branch inside, for every
-# set of instructions.
+# GCC makes vectors of the loops over elements in the CPU's block and updates, for every set of instructions, as it reports.
 set -euo pipefail
-build=${BUILD:-build}
-flags=$(cat "$build/flags.cc")
-case $flags in
+read -ra compile <"${BUILD:-build}/flags.cc"
+case ${compile[*]} in
   *-fsanitize*|*--coverage*|*-O0*) echo "skipped: compiled to find faults, not for speed"; exit 0 ;;
 esac
-read -ra cc <<<"${CC:-gcc}"
-if ! "${cc[@]}" --version | grep -q "Free Software Foundation" || [ "$(uname -m)" != x86_64 ]; then
+if ! "${compile[0]}" --version | grep -q "Free Software Foundation" || [ "$(uname -m)" != x86_64 ]; then
   echo "skipped: not GCC's code for x86-64"
   exit 0
 fi
 
-# Lines of "FUNCTION LOOPS BRANCHES": its innermost loops that multiply packed numbers, and the branches in them.
-loops() {
-  objdump -d --no-show-raw-insn "$1" | awk '
-    function judge(  i, j, inner, packed, inside) {
-      for (i = 1; i <= n; i++) {
-        if (!(i in from)) continue
-        inner = 1
-        packed = inside = 0
-        for (j = from[i]; j < i; j++) {
-          if (j in from && from[j] >= from[i]) inner = 0
-          if (op[j] ~ /mulp[sd]$/) packed = 1
-          if (op[j] ~ /^j/ && op[j] != "jmp") inside++
-        }
-        if (inner && packed) { loops++; branches += inside }
-      }
-      if (name != "") print name, loops + 0, branches + 0
-    }
-    /^[0-9a-f]+ <.*>:$/ { judge(); name = $2; gsub(/[<>:]/, "", name); n = loops = branches = 0; split("", at); split("", from); next }
-    /^ +[0-9a-f]+:\t/ { sub(":", "", $1); at[$1] = ++n; op[n] = $2; if ($2 ~ /^j/ && $3 in at) from[n] = at[$3] }
-    END { judge() }'
-}
-
-# The forward, the forward with loss and backward, and the backward have 13 such loops together; GCC may make two of one.
 passed=0
-for real in fp32 fp64; do
-  while read -r function count branches; do
-    case $function in chunk_of_any_ops) continue ;; chunk_*) ;; *) continue ;; esac
-    if [ "$count" -lt 13 ] || [ "$branches" -gt 0 ]; then
-      echo "$build/kernels/block.$real.o: $function has $count vector loops with $branches branches, not 13 or more without any" >&2
-      exit 1
-    fi
+# vectors FILE LOOPS FLAG…: each loop over lanes or after `omp simd`, of which there are so many, is made of vectors of 16, 32 and 64 bytes.
+vectors() {
+  local report loops line bytes
+  report=$("${compile[@]}" "${@:3}" -fopt-info-vec-optimized -c -o /dev/null "$1" 2>&1)
+  loops=$(awk '/^#pragma omp simd/ { simd = 1; next } simd || /^ *(MN_EACH|EACH)\(/ { print NR } { simd = 0 }' "$1")
+  [ "$(wc -w <<<"$loops")" = "$2" ] || { echo "$1: loops in lines $loops, not $2 of them" >&2; exit 1; }
+  for line in $loops; do
+    for bytes in 16 32 64; do
+      grep -qE "$1:($line|$((line - 1))):.*vectorized using $bytes byte vectors" <<<"$report" || # GCC may name the pragma's line
+        { echo "$1:$line: no loop of vectors of $bytes bytes ${*:3}" >&2; exit 1; }
+    done
     passed=$((passed + 1))
-  done < <(loops "$build/kernels/block.$real.o")
+  done
+}
+for real in "" -DMN_DOUBLE; do
+  vectors kernels/block.c 10 $real
+  vectors kernels/update.c 5 $real
 done
-[ "$passed" = 8 ] || { echo "$passed functions, not four for each kind of real" >&2; exit 1; }
 echo "$passed passed, 0 failed"
