@@ -1,6 +1,6 @@
 /* The block's epilogues on the CPU, over a matrix in memory: one OpenMP loop over chunks of rows, and the
  * arithmetic on one group of one row, forward and backward. Loops over a group's elements have no branches,
- * so that they become vectors. Formulas: kernels/kernels.h. */
+ * so that they become vectors, except those that write planes. Formulas: kernels/kernels.h. */
 #include <math.h>
 #include <string.h>
 

@@ -45,9 +45,11 @@ MN_INLINE real mn_total(real sums[MN_LANES], int lanes) {
   F(avx2, __attribute__((target("avx2,fma"))))                                                               \
   F(avx512, __attribute__((target("avx512f,avx512dq,avx512bw,avx512vl,avx2,fma"))))
 static inline int mn_level(void) {
-  return !__builtin_cpu_supports("avx2") || !__builtin_cpu_supports("fma")           ? 0
-         : !__builtin_cpu_supports("avx512f") || !__builtin_cpu_supports("avx512bw") ? 1
-                                                                                     : 2;
+  return !__builtin_cpu_supports("avx2") || !__builtin_cpu_supports("fma") ? 0
+         : !__builtin_cpu_supports("avx512f") || !__builtin_cpu_supports("avx512dq") ||
+                 !__builtin_cpu_supports("avx512bw") || !__builtin_cpu_supports("avx512vl")
+             ? 1
+             : 2;
 }
 #else
 #define MN_LEVELS(F) F(base, )

@@ -9,8 +9,9 @@
 
 /* What the weights of one step have in common, and where they are. */
 struct step {
-  real rate, scale, momentum, decay;                    /* of SGD */
-  real beta1, beta2, rest1, rest2, eps, shrink, second; /* of AdamW, with its rate above */
+  real rate, scale;
+  real momentum, decay;                                 /* of SGD */
+  real beta1, beta2, rest1, rest2, eps, shrink, second; /* of AdamW */
   int nesterov;
   const real *g;
   real *w, *m, *v;

@@ -59,7 +59,7 @@ struct mn_block_call {
   void *dz_scale;
   int dz_scale_ready;
   /* In the device's memory. It becomes MN_BLOCK_NONFINITE if the backward meets a value that is not finite
-   * or, with dz_scale_ready, one that its plane cannot hold; if it is not 0, an update does not write. NULL
+   * or, with dz_scale_ready, one that its plane cannot hold; if it is not 0, no parameter is updated. NULL
    * to do without. */
   int *nonfinite;
   void *stream;    /* a cudaStream_t of the device's GPU; NULL for its default stream */

@@ -90,13 +90,18 @@ class Pair:
       run()
 
   def gradient(self, which):
-    """The one in this place, stored. The call that stores the weight's stores those of the vectors as well."""
-    if which not in self.made:
-      plan, vectors = self.plan, [i for i in (1, 2, 3) if which == 0 and self.parts[i] is not None]
-      self.made = {i: torch.empty(plan.gradients[i + 1][1], dtype=plan.real, device=plan.device) for i in (which, *vectors)}
-      at = {i: made.data_ptr() for i, made in self.made.items()}
+    """The one in this place, stored. The call that stores the weight's stores those of the vectors as well, for whoever asks for
+    them in the same stream."""
+    plan, where = self.plan, (self.plan.context.stream(), self.plan.context.capturing())
+    found = self.made.pop((which, where), None)
+    if found is None:
+      vectors = [i for i in (1, 2, 3) if which == 0 and self.parts[i] is not None]
+      made = {i: torch.empty(plan.gradients[i + 1][1], dtype=plan.real, device=plan.device) for i in (which, *vectors)}
+      at = {i: t.data_ptr() for i, t in made.items()}
       self.update(self.rows(), {i: (to, None, None, None, to) for i, to in at.items()}, lambda *call: _without_rule(*call, at[which]))
-    return self.made.pop(which).to(self.plan.own)
+      found = made.pop(which)
+      self.made = {(i, where): t for i, t in made.items()}
+    return found.to(plan.own)
 
   def square(self, which):
     """The square of the norm of the gradients in these places, without the weight's where that is faster."""
