@@ -152,7 +152,7 @@ def table(steps, options, name, *how, back, graph, **more):
   if ours and PLAIN in found:
     ratios = [found[PLAIN][i][w] / min(f[i][w] for f in ours) for i in range(2) for w in range(2)]
     print(f"{'times as fast, the better one':32}" + "".join(f"{ratio:12.2f}" for ratio in ratios) +
-          f"   required: {back}, in a graph {graph}", flush=True)
+          f"   goal: {back}, in a graph {graph}", flush=True)
 
 
 def main():
