@@ -28,8 +28,6 @@ say      = $(if $(filter 1,$(VERBOSE)),,@echo "  $(1)	$(patsubst $(BUILD)/%,%,$(
 # train/install/packages.sh compiles and links a line against each library with these same flags.
 HDF5_CFLAGS := $(shell pkg-config --cflags hdf5-serial 2>/dev/null || pkg-config --cflags hdf5 2>/dev/null)
 HDF5_LIBS   := $(shell pkg-config --libs hdf5-serial 2>/dev/null || pkg-config --libs hdf5 2>/dev/null || echo -lhdf5)
-BLAS_CFLAGS := $(shell pkg-config --cflags openblas 2>/dev/null)
-BLAS_LIBS   := $(shell pkg-config --libs openblas 2>/dev/null || echo -lopenblas)
 JSON_CFLAGS := $(shell pkg-config --cflags jansson 2>/dev/null)
 JSON_LIBS   := $(shell pkg-config --libs jansson 2>/dev/null || echo -ljansson)
 ZLIB_LIBS   := $(shell pkg-config --libs zlib 2>/dev/null || echo -lz)
@@ -42,8 +40,8 @@ WARN     := -Wall -Wextra -Wno-unused-parameter -Wshadow -Wstrict-prototypes -Wm
             $(if $(filter 1,$(WERROR)),-Werror)
 HARDEN   := $(if $(SANITIZE),-fsanitize=$(SANITIZE) -fno-omit-frame-pointer -fno-sanitize-recover=all)
 override CFLAGS += -std=c11 -D_GNU_SOURCE -I. $(OPTIMIZE) $(WARN) $(HARDEN) -fPIC -fvisibility=hidden -fopenmp -ffp-contract=off -fno-math-errno \
-            -fno-trapping-math $(HDF5_CFLAGS) $(BLAS_CFLAGS) $(JSON_CFLAGS) $(if $(filter 1,$(CUDA)),-DMN_CUDA)
-override LDLIBS += $(HDF5_LIBS) $(filter-out -l%,$(BLAS_LIBS)) $(JSON_LIBS) $(ZLIB_LIBS) $(HASH_LIBS) -lpthread -ldl -lm
+            -fno-trapping-math $(HDF5_CFLAGS) $(JSON_CFLAGS) $(if $(filter 1,$(CUDA)),-DMN_CUDA)
+override LDLIBS += $(HDF5_LIBS) $(JSON_LIBS) $(ZLIB_LIBS) $(HASH_LIBS) -lpthread -ldl -lm
 override LDFLAGS += $(HARDEN) -fopenmp
 
 comma := ,
@@ -63,10 +61,10 @@ UNASKED   := $(if $(HERE)$(filter-out file,$(origin CUDA) $(origin CUDA_ARCH)),,
 endif
 
 # The CPU kernels that are compiled twice, for float and for double.
-TWICE   := kernels/block.c kernels/elementwise.c kernels/gemm.c kernels/loss.c kernels/random.c kernels/update.c
+TWICE   := kernels/block.c kernels/elementwise.c kernels/gemm.c kernels/loss.c kernels/product.c kernels/random.c kernels/update.c
 ROOMS   := kernels engine layers data train
 MAIN    := train/command/main.c
-ONCE    := $(filter-out $(TWICE) $(MAIN) train/install/% kernels/torch_blas.c,$(shell find $(ROOMS) -name '*.c' | LC_ALL=C sort))
+ONCE    := $(filter-out $(TWICE) $(MAIN) train/install/%,$(shell find $(ROOMS) -name '*.c' | LC_ALL=C sort))
 OBJECTS := $(TWICE:%.c=$(BUILD)/%.fp32.o) $(TWICE:%.c=$(BUILD)/%.fp64.o) $(ONCE:%.c=$(BUILD)/%.o) \
            $(if $(filter 1,$(CUDA)),$(patsubst %.cu,$(BUILD)/%.cu.o,$(shell find $(ROOMS) -name '*.cu' | LC_ALL=C sort)))
 
@@ -93,11 +91,13 @@ $(BUILD)/$(SHARED): $(OBJECTS)
 	$(Q)ln -sf $(SHARED) $(BUILD)/$(SONAME) && ln -sf $(SONAME) $(BUILD)/libminnow.so
 
 # Once for each set of flags, and before anything is compiled: a library that is missing is named in one line.
-PACKAGES = HDF5_LIBS="$(HDF5_LIBS)" BLAS_LIBS="$(BLAS_LIBS)" JSON_LIBS="$(JSON_LIBS)" ZLIB_LIBS="$(ZLIB_LIBS)" HASH_LIBS="$(HASH_LIBS)" CMOCKA_LIBS="$(CMOCKA_LIBS)" train/install/packages.sh
+PACKAGES = HDF5_LIBS="$(HDF5_LIBS)" JSON_LIBS="$(JSON_LIBS)" ZLIB_LIBS="$(ZLIB_LIBS)" HASH_LIBS="$(HASH_LIBS)" CMOCKA_LIBS="$(CMOCKA_LIBS)" train/install/packages.sh
 $(BUILD)/found: $(BUILD)/flags.cc
 	$(Q)$(PACKAGES) --build -- $(CC) $(CFLAGS) $(LDFLAGS) && touch $@
 	$(Q)$(if $(filter 1,$(CUDA)),echo "  CUDA for $(CUDA_ARCH) takes minutes to compile; make CUDA=0 leaves it out and takes seconds")
 
+# A product's sum is made of fused multiply-adds.
+$(BUILD)/kernels/product.%.o: override CFLAGS += -ffp-contract=fast
 $(BUILD)/%.fp32.o: %.c $(BUILD)/flags.cc | $(BUILD)/found
 	$(call say,CC,$@)mkdir -p $(@D) && $(CC) $(CFLAGS) -MMD -MP -c -o $@ $<
 $(BUILD)/%.fp64.o: %.c $(BUILD)/flags.cc | $(BUILD)/found

@@ -65,7 +65,7 @@ static mn_status open_device(struct mn_device **out, enum mn_device_type type, i
   device->tolerance = precisions[precision].tolerance;
   set_planes(device, precisions[precision].planes);
   device->kernels = precision == MN_FP64 ? &fp64 : &fp32;
-  mn_status status = type == MN_DEVICE_CUDA ? mn_cuda_open(device) : mn_blas_take_buffers();
+  mn_status status = type == MN_DEVICE_CUDA ? mn_cuda_open(device) : mn_team_take(device);
   if (type == MN_DEVICE_CPU)
     snprintf(device->name, sizeof device->name, "CPU (%d threads)", omp_get_max_threads());
   if (device->planes == 2 && !device->has_own_gemm) set_planes(device, MN_NO_PLANES);
@@ -115,6 +115,7 @@ void mn_device_close(struct mn_device *device) {
   if (device->nonfinite) device->kernels->release(device, device->nonfinite);
   if (device->unscaled) device->kernels->release(device, device->unscaled);
   mn_cuda_close(device);
+  free(device->room);
   free(device);
 }
 

@@ -8,7 +8,7 @@
 /* name: "cpu", "cuda", "cuda:1" or "auto", which takes the GPU when one is there, else the CPU. precision:
  * one of mn_precision_words. `*out` is the caller's. MN_USAGE: no such word.
  * MN_NO_DEVICE: no driver, no GPU, a build without CUDA, or a precision that the GPU (below sm_80) lacks.
- * MN_NO_MEMORY: on the CPU also for what its products take (mn_blas_take_buffers). */
+ * MN_NO_MEMORY: on the CPU also for what its products take (mn_team_take). */
 MN_API mn_status mn_device_open(struct mn_device **out, const char *name, const char *precision);
 MN_API void mn_device_close(struct mn_device *device); /* NULL is fine */
 
@@ -34,18 +34,12 @@ MN_C void mn_cuda_close(struct mn_device *device);
 
 /* team.c: mn_team_cores is the number of processors that affinity and quota (cgroup) leave to this process.
  * mn_team_limit has the calling thread ask OpenMP for no more threads than these, unless OMP_NUM_THREADS is
- * set, and for the same number each time in spite of OMP_DYNAMIC. mn_team_start starts the threads; if
- * OMP_THREAD_LIMIT or OMP_MAX_ACTIVE_LEVELS give fewer, these are the limit from then on: a product of
- * OpenBLAS's waits for ever for threads that it does not get. MN_USAGE: OMP_NUM_THREADS or OMP_STACKSIZE
- * cannot work. */
+ * set, and for the same number each time in spite of OMP_DYNAMIC. mn_team_take starts as many threads as
+ * OpenMP may have then and takes the memory in which each packs a product's operands, unless the device has
+ * both; if OMP_THREAD_LIMIT or OMP_MAX_ACTIVE_LEVELS give fewer, these are the limit from then on. MN_USAGE:
+ * OMP_NUM_THREADS or OMP_STACKSIZE cannot work. MN_NO_MEMORY: before libgomp, which would end the process. */
 MN_C int mn_team_cores(void);
-MN_C mn_status mn_team_start(void);
 MN_C void mn_team_limit(void);
-
-/* Has OpenBLAS take the buffers, and OpenMP the threads, that products of any size need under
- * omp_get_max_threads(), so that no later one asks for more (blas.c). Any thread may call it, as often as it
- * likes. Threads that compute products side by side need a buffer more each. MN_NO_MEMORY, before any is
- * taken. */
-MN_C mn_status mn_blas_take_buffers(void);
+MN_C mn_status mn_team_take(struct mn_device *device);
 
 #endif

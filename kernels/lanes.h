@@ -40,10 +40,12 @@ MN_INLINE real mn_total(real sums[MN_LANES], int lanes) {
 /* MN_LEVELS(F) is F(name, attribute) for each set of instructions that functions are compiled for, in the
  * order of mn_level(), which says what the processor that runs has. */
 #ifdef __x86_64__
+#define MN_AVX2 __attribute__((target("avx2,fma")))
+#define MN_AVX512 __attribute__((target("avx512f,avx512dq,avx512bw,avx512vl,avx2,fma")))
 #define MN_LEVELS(F)                                                                                         \
   F(sse2, )                                                                                                  \
-  F(avx2, __attribute__((target("avx2,fma"))))                                                               \
-  F(avx512, __attribute__((target("avx512f,avx512dq,avx512bw,avx512vl,avx2,fma"))))
+  F(avx2, MN_AVX2)                                                                                           \
+  F(avx512, MN_AVX512)
 static inline int mn_level(void) {
   return !__builtin_cpu_supports("avx2") || !__builtin_cpu_supports("fma") ? 0
          : !__builtin_cpu_supports("avx512f") || !__builtin_cpu_supports("avx512dq") ||

@@ -1,14 +1,17 @@
-/* OpenMP's threads: how many there may be, whatever the process has inherited. */
+/* OpenMP's threads: how many there may be, whatever the process has inherited, and what each takes. */
 #include <ctype.h>
 #include <limits.h>
 #include <omp.h>
+#include <pthread.h>
 #include <sched.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <unistd.h>
 
 #include "kernels/device.h"
+#include "kernels/product.h"
 
 /* The processors that a quota of cgroup v2 leaves to this process, rounded up; INT_MAX without one. */
 static int quota(void) {
@@ -60,12 +63,32 @@ static size_t stack_asked(const char *text) {
   return count << (letter == 'b' ? 0 : letter == 'm' ? 20 : letter == 'g' ? 30 : 10);
 }
 
-mn_status mn_team_start(void) {
-  enum { LEAST = 128 << 10 }; /* bytes; with less libgomp ends the process, or a product overflows */
+/* The stacks of so many threads must fit: libgomp ends the process if they do not. */
+static mn_status try_stacks(int threads) {
+  pthread_attr_t attributes;
+  size_t stack;
+  if (pthread_getattr_default_np(&attributes) != 0)
+    return mn_fail(MN_NO_MEMORY, "no memory to find out the size of threads' stacks");
+  MN_REQUIRE(pthread_attr_getstacksize(&attributes, &stack) == 0);
+  MN_REQUIRE(pthread_attr_destroy(&attributes) == 0);
+  const char *asked = getenv("OMP_STACKSIZE");
+  if (stack_asked(asked) != SIZE_MAX) stack = stack_asked(asked);
+  const size_t bytes = (size_t)(threads - 1) * stack + (size_t)threads * MN_PRODUCT_ROOM;
+  void *held = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  if (held == MAP_FAILED)
+    return mn_fail(MN_NO_MEMORY,
+                   "no %zu MiB of memory left for %d thread%s; a higher limit (ulimit -v)%s would do",
+                   bytes >> 20, threads, threads > 1 ? "s" : "",
+                   threads > 1 ? " or fewer threads (OMP_NUM_THREADS=1)" : "");
+  munmap(held, bytes);
+  return MN_OK;
+}
+
+static mn_status start(void) {
+  enum { LEAST = 128 << 10 }; /* bytes; with less libgomp ends the process */
   const char *stack = getenv("OMP_STACKSIZE");
-  int started = 0;
-  mn_team_limit();
   const int asked = omp_get_max_threads();
+  int started = 0;
   if (asked < 1)
     return mn_fail(MN_USAGE, "OMP_NUM_THREADS=%s is no number of threads: the number of cores would do",
                    getenv("OMP_NUM_THREADS"));
@@ -74,9 +97,23 @@ mn_status mn_team_start(void) {
                    "OMP_STACKSIZE=%s is too small a stack for a thread that computes: unset it, or "
                    "give 1M or more",
                    stack);
+  MN_TRY(try_stacks(asked));
 #pragma omp parallel reduction(+ : started)
   started++;
   if (started < asked && !omp_in_parallel()) __atomic_store_n(&most_threads, started, __ATOMIC_RELAXED);
   mn_team_limit();
+  return MN_OK;
+}
+
+mn_status mn_team_take(struct mn_device *device) {
+  mn_team_limit();
+  if (omp_get_max_threads() > 0 && omp_get_max_threads() <= device->rooms) return MN_OK;
+  MN_TRY(start());
+  const int threads = omp_get_max_threads();
+  void *room = aligned_alloc(64, (size_t)threads * MN_PRODUCT_ROOM);
+  if (!room) return mn_fail(MN_NO_MEMORY, "no memory for the products of %d threads", threads);
+  free(device->room);
+  device->room = room;
+  device->rooms = threads;
   return MN_OK;
 }

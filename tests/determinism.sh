@@ -4,8 +4,6 @@
 # /fingerprint, which names the number of threads, and the log's times.
 #
 #   tests/determinism.sh [--device auto]     (cpu by default)
-#
-# OpenBLAS has one thread (tests/one_thread.c): its number of threads may change the last bits of a product, ours may not.
 set -euo pipefail
 minnow=$(readlink -f "${MINNOW:-build/minnow}")
 digits=$PWD/data/digits.h5
@@ -19,8 +17,6 @@ elif [ $# -gt 0 ]; then
 fi
 folder=$(mktemp -d)
 trap 'rm -rf "$folder"' EXIT
-read -ra blas <<<"$(pkg-config --cflags openblas 2>/dev/null || true)"
-"${CC:-gcc}" -D_GNU_SOURCE -shared -fPIC -fopenmp -O1 "${blas[@]}" -o "$folder/one_thread.so" tests/one_thread.c -ldl
 cd "$folder"
 export OMP_WAIT_POLICY=passive
 most=$(($(nproc) + 2))
@@ -39,7 +35,7 @@ same() {
   shift 2
   for ((run = 0; run < times; run++)); do
     rm -f run.h5 run.jsonl
-    LD_PRELOAD=$folder/one_thread.so OMP_NUM_THREADS=$((run % most + 1)) "$minnow" train --threads $((run % most + 1)) --device "$device" --quiet --checkpoint run.h5 --log run.jsonl "$@" >said 2>&1 || {
+    OMP_NUM_THREADS=$((run % most + 1)) "$minnow" train --threads $((run % most + 1)) --device "$device" --quiet --checkpoint run.h5 --log run.jsonl "$@" >said 2>&1 || {
       cat said >&2
       exit 70
     }

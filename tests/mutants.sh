@@ -19,7 +19,7 @@ passed=0 failed=0
 # Threads that wait without spinning leave the cores to the compiler; -O1 compiles in half the time; a mutant may leave a variable unused.
 export OMP_WAIT_POLICY=passive
 build=(make --no-print-directory -j2 CUDA=0 BUILD=build OPTIMIZE=-O1 WERROR=0)
-programs=${alone:-test_block test_kernels test_planes test_optimizer test_gradients test_tape test_parity test_masters}
+programs=${alone:-test_block test_kernels test_planes test_optimizer test_gradients test_tape test_parity test_masters test_product}
 every=${alone:-$programs test_block_call test_block_update test_reading test_doubts test_fingerprint test_owned test_chunks test_held_out test_order test_rows test_loader test_saver test_library test_trainer test_trainer_errors test_retake test_nonfinite test_pauses test_training test_init test_best test_validation test_predict test_standardize test_model test_terminal test_log test_resume test_progress test_command test_advice test_newest test_sums test_disk test_signals test_hosts test_arrays test_options}
 
 # A worker of the process below takes its copy (BUILT), and of the mutants its SHARE. Any other builds a copy, in which all must pass.
@@ -293,8 +293,11 @@ mutant "rescale: sign of the slope" $m 'fabs(b->slope)' 'b->slope'
 mutant "rescale: beta forgotten" $m '* gamma + beta);' '* gamma);'
 mutant "rescale: a bound that is one channel wide" $m 'sqrt(width - 1)' 'sqrt(width)'
 mutant "gemm: factors stay in the product" kernels/gemm.c '1 / ((real)a->scale->factor * (real)b->scale->factor)' '1'
-mutant "gemm: adds in spite of the flag" kernels/gemm.c 'if (*device->nonfinite) return MN_OK;
-    product(form, epilogue->into' 'product(form, epilogue->into'
+mutant "gemm: adds in spite of the flag" kernels/gemm.c '(epilogue->kind == MN_ADD || epilogue->kind == MN_UPDATE)' 'epilogue->kind == MN_UPDATE'
+mutant "product: edges of tiles" kernels/gemm.c 'if (t.col + t.cols > p->cols) t.cols = p->cols - t.col;' ''
+mutant "product: blocks begin anew" kernels/product_level.h 'k ? 1 : p->beta' 'p->beta'
+mutant "product: an edge is not read" kernels/product_level.h 'if (!whole && beta != 0)' 'if (0)'
+mutant "product: the overlap" kernels/product_level.h 'next : depth - LANES; /*' 'next : 0; /*'
 mutant "epilogue: adds in spite of the flag" kernels/gemm.c 'if (*device->nonfinite) return MN_OK;
 #pragma' '#pragma'
 mutant "dz: its largest not noted" $b 'if (scale) scale->largest = fmaxf(scale->largest, largest);' ''

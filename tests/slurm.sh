@@ -134,7 +134,7 @@ fi
 
 # A container's limits, and processes of root's.
 export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 OMPI_MCA_btl_vader_single_copy_mechanism=none OMPI_MCA_mpi_yield_when_idle=1
-export OMP_NUM_THREADS=1 OPENBLAS_CORETYPE=Sandybridge # as in test_ranks.sh
+export OMP_NUM_THREADS=1
 cd "$folder/work"
 block=(--device cpu --synthetic 2048 --in 192 --hidden 256 --groups 16 --batch 128 --steps 24 --momentum 0.9 --lr 0.05 --precision bf16)
 # shellcheck disable=SC2034,SC2054 # by name, below

@@ -11,7 +11,7 @@ while IFS= read -r source; do
   object=$build/${source%.c}.o
   [ -f "$object" ] || object=$build/${source%.c}.fp32.o
   nm "$object" | sed "s|^|$source |"
-done < <(find kernels engine layers data train -name '*.c' -not -path 'train/install/*' -not -path kernels/torch_blas.c | sort) >"$folder/symbols"
+done < <(find kernels engine layers data train -name '*.c' -not -path 'train/install/*' | sort) >"$folder/symbols"
 awk '
   { name = $NF; kind = $(NF - 1) }
   kind ~ /^[TDBRCVW]$/ { source[name] = $1; next }

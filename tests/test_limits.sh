@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Where memory is limited a command either does its work or ends with one line and exit code 71. OpenBLAS takes 128 MiB for each
-# thread as soon as it is loaded, and where it cannot have them asks without end.
+# Where memory is limited a command either does its work or ends with one line and exit code 71. libgomp ends the process, with 1, if a
+# thread's stack does not fit.
 set -euo pipefail
 minnow=${MINNOW:-build/minnow}
 if [[ ${CFLAGS:-} == *-fsanitize* ]]; then
@@ -21,48 +21,35 @@ under() {
   ) >"$folder/out" 2>"$folder/err" </dev/null
 }
 
-# ladder KIND THREADS OPTION…: from a limit that is enough down to the first that leaves too little for a product, and on to what the
-# libraries' code alone takes. A command that computes nothing is done there.
+# ladder KIND FROM STEP THREADS OPTION…: from a limit that is enough down to the first that the program cannot be loaded under, or 1 MiB.
 passed=0
 ladder() {
-  local limit code words="ulimit $1, $2 threads, ${*:3}" done=0
-  for ((limit = 700000 + 240000 * $2; limit > 0; limit -= 31250)); do
+  local limit code words="ulimit $1, $4 threads, ${*:5}" done=0 refused=0
+  for ((limit = $2; limit > 1024; limit -= $3)); do
+    under "$1" "$limit" "$4" --version || break
     code=0
-    under "$1" "$limit" "$2" "${@:3}" || code=$?
-    [ $code != 71 ] || break
-    [ $code = 0 ] || complain "$words $limit: exit code $code"
-    done=$((done + 1))
+    under "$1" "$limit" "$4" "${@:5}" || code=$?
+    case $code in
+    0) done=$((done + 1)) ;;
+    71) refused=$((refused + 1)) ;;
+    *) complain "$words $limit: exit code $code" ;;
+    esac
+    [ $code = 0 ] || [ "$(grep -c '' "$folder/err"):$(grep -c '^minnow: ' "$folder/err")" = 1:1 ] || complain "$words $limit: not one line"
   done
-  [ "$(grep -c '' "$folder/err"):$(grep -c '^minnow: no .*; ' "$folder/err")" = 1:1 ] || complain "$words $limit: not one line"
-  [ $done -gt 0 ] || complain "$words: never done"
-  for ((; limit > 200000; limit -= 31250)); do
-    code=0
-    under "$1" "$limit" "$2" "${@:3}" || code=$?
-    [ $code = 71 ] || complain "$words $limit: exit code $code"
-    under "$1" "$limit" "$2" --version || complain "--version, ulimit $1 $limit"
-    under "$1" "$limit" "$2" info data/digits.h5 || complain "info, ulimit $1 $limit"
-  done
+  [ $((done * refused)) -gt 0 ] || complain "$words: $done times done, $refused times refused"
   passed=$((passed + 1))
 }
 train=(train --synthetic 100 --in 16 --hidden 8 --groups 2 --batch 10 --steps 3 --device cpu)
-ladder -v 1 "${train[@]}" --quiet
-ladder -v 2 "${train[@]}" --quiet
-ladder -d 1 "${train[@]}" --quiet
-ladder -v 2 gradcheck --quiet --device cpu
-# ends WORDS LIMIT: under ulimit -v LIMIT the run ends with 71 or, with an OpenBLAS that takes less, is done.
-ends() {
-  local code=0
-  under -v "$2" 2 "${train[@]}" --quiet || code=$?
-  [ $code = 71 ] || [ $code = 0 ] || complain "$1, ulimit -v $2: exit code $code"
-}
-# Threads' stacks are as large as the shell's limit says; with 8 MiB for each in mind OpenBLAS would ask without end here.
+ladder -d 24000 700 1 "${train[@]}" --quiet
+ladder -v 100000 2500 2 "${train[@]}" --quiet
+ladder -v 500000 20000 16 "${train[@]}" --quiet
+ladder -d 80000 3000 4 gradcheck --quiet --device cpu
+# Threads' stacks are as large as the shell's limit says, or OMP_STACKSIZE.
 stack=$(ulimit -S -s)
 ulimit -S -s 65536
-ends "stacks of 64 MiB" 555000
-ends "stacks of 64 MiB" 523750
+ladder -v 600000 25000 2 "${train[@]}" --quiet
 ulimit -S -s "$stack"
-OMP_STACKSIZE=256M ends OMP_STACKSIZE=256M 680000
-passed=$((passed + 1))
+OMP_STACKSIZE=256M ladder -v 600000 25000 2 "${train[@]}" --quiet
 
 # A thread that waits spins for a moment only, unless the user says how it waits; the process keeps its name, which pkill goes by.
 spins() { env -u OMP_WAIT_POLICY -u GOMP_SPINCOUNT OMP_DISPLAY_ENV=VERBOSE "$@" "$minnow" --version 2>&1 | grep -c "GOMP_SPINCOUNT = '300'" || true; }

@@ -281,12 +281,9 @@ static const char *const library =
     "  return syscall(SYS_pread64, fd, to, bytes, at);\n"
     "}\n"
     "ssize_t pread(int fd, void *to, size_t bytes, off_t at) { return pread64(fd, to, bytes, at); }\n"
-    "void cblas_sgemm(int o, int s, int t, int m, int n, int k, float f, const float *a, int x,\n"
-    "                 const float *b, int y, float g, float *c, int z) {\n"
-    "  void (*real)(int, int, int, int, int, int, float, const float *, int, const float *, int, float,\n"
-    "               float *, int) = dlsym(dlopen(\"libopenblas.so.0\", 1), \"cblas_sgemm\");\n"
+    "int omp_get_thread_num(void) {\n"
     "  wait_while(\"PRODUCTS\");\n"
-    "  real(o, s, t, m, n, k, f, a, x, b, y, g, c, z);\n"
+    "  return ((int (*)(void))dlsym(RTLD_NEXT, \"omp_get_thread_num\"))();\n"
     "}\n";
 
 static void make_library(void) {

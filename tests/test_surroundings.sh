@@ -31,7 +31,7 @@ ends 0 "" env OMP_NUM_THREADS=1 "$minnow" "${train[@]}" --steps 5
 mv out expected
 values=(OMP_NUM_THREADS=3 "OMP_NUM_THREADS=2,1" OMP_THREAD_LIMIT=1 OMP_THREAD_LIMIT=2 OMP_DYNAMIC=true OMP_MAX_ACTIVE_LEVELS=0
   OMP_MAX_ACTIVE_LEVELS=1 OMP_NESTED=true OMP_PROC_BIND=true OMP_SCHEDULE=dynamic OMP_STACKSIZE=1M OMP_STACKSIZE=" 512 k "
-  OPENBLAS_NUM_THREADS=1 OPENBLAS_NUM_THREADS=3 GOMP_CPU_AFFINITY=0 OMP_NUM_THREADS=0)
+  GOMP_CPU_AFFINITY=0 OMP_NUM_THREADS=0)
 RANDOM=1
 for value in "${values[@]}"; do
   settings=("$value")
@@ -46,7 +46,7 @@ ends 64 "OMP_NUM_THREADS=2147483648" env OMP_NUM_THREADS=2147483648 "$minnow" "$
 
 # What a library says before it ends the process is not the code of a failed check.
 echo '#include <stdlib.h>
-void openblas_set_num_threads(int threads) { exit(1); }' >exits.c
+int omp_get_dynamic(void) { exit(1); }' >exits.c
 "${cc[@]}" -shared -fPIC -o exits.so exits.c
 ends 70 "a library has ended the program" env LD_PRELOAD="$PWD/exits.so" "$minnow" "${train[@]}" --steps 5
 

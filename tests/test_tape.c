@@ -280,8 +280,7 @@ static void small_products_take_fewer_threads(void **state) {
   mn_device_close(device);
 }
 
-/* On the CPU the number of threads does not matter either; the GEMMs here are too small for OpenBLAS to cut
- * up. */
+/* On the CPU the number of threads does not matter either. */
 static void threads_do_not_change_bytes(void **state) {
   for (size_t p = 0; p < COUNT(precisions); p++)
     for (int kind = 0; kind < 3; kind++) {

@@ -21,14 +21,14 @@ quick: all $(TESTS) ### the C tests, those that failed last first: what a change
 nightly: ### all of the suites below, in at most 30 minutes (MINUTES=30); SUITES="lint kills" names some
 	$(Q)BUILD="$(BUILD)" SUITES="$(SUITES)" MINUTES="$(or $(MINUTES),30)" tests/nightly.sh
 
-# The first report of a race ends a program, with 99, which is no exit code of minnow's. OpenMP and OpenBLAS have one thread each,
+# The first report of a race ends a program, with 99, which is no exit code of minnow's. OpenMP has one thread,
 # because libgomp is not built for ThreadSanitizer, which would report its barriers. A kernel that randomises many bits of addresses
 # may take those that ThreadSanitizer needs: setarch -R keeps it from that.
 RACING  := test_hdf5 test_rows test_loader test_reading test_saver test_pauses test_library test_trainer
 THREADS := $(BUILD)/threads
 test-threads: ### the tests whose threads work side by side, under ThreadSanitizer
 	$(Q)$(MAKE) --no-print-directory CUDA=0 SANITIZE=thread WERROR=0 BUILD=$(THREADS) all $(RACING:%=$(THREADS)/tests/%)
-	$(Q)OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 TSAN_OPTIONS=halt_on_error=1:exitcode=99:atexit_sleep_ms=0 BUILD=$(THREADS) \
+	$(Q)OMP_NUM_THREADS=1 TSAN_OPTIONS=halt_on_error=1:exitcode=99:atexit_sleep_ms=0 BUILD=$(THREADS) \
 	  MINNOW=$(THREADS)/minnow $(shell setarch -R true 2>/dev/null && echo setarch -R) tests/run.sh $(RACING:%=$(THREADS)/tests/%)
 
 # Read in one process, then RUNS of each kind by every command. All of them take hours.
@@ -126,6 +126,7 @@ $(BUILD)/train/install/example.o: $(BUILD)/tests/include/minnow/minnow.h
 $(BUILD)/tests/include/minnow/minnow.h:
 	$(Q)mkdir -p $(@D) && echo '#include "train/minnow.h"' >$@
 
+$(BUILD)/tests/test_product.o: override CFLAGS += -ffp-contract=fast # as product.c
 $(BUILD)/tests/%: $(BUILD)/tests/%.o $(BUILD)/libminnow.a
 	$(call say,LD,$@)$(CC) $(LDFLAGS) -o $@ $(filter %.o,$^) $(filter %.a,$^) $(CMOCKA_LIBS) $(LDLIBS)
 

@@ -1,14 +1,13 @@
 #!/usr/bin/env bash
 # Every command on small inputs under valgrind's memcheck: no error, and no memory that is definitely lost. AT_ONCE commands (2) run
-# side by side. valgrind has the processor without AVX-512; where OpenBLAS should take instructions that it does not know all the same,
-# OPENBLAS_CORETYPE=Haswell leaves them out. QUICK=1: without bench and gradcheck, which compute for minutes.
+# side by side. valgrind has the processor without AVX-512. QUICK=1: without bench and gradcheck, which compute for minutes.
 set -euo pipefail
 minnow=$(readlink -f "${MINNOW:-build/minnow}")
 digits=$PWD/data/digits.h5 golden=$PWD/tests/golden
 folder=$(mktemp -d)
 trap 'rm -rf "$folder"' EXIT
 cd "$folder"
-export OMP_NUM_THREADS=2 OPENBLAS_NUM_THREADS=1 OMP_WAIT_POLICY=passive minnow
+export OMP_NUM_THREADS=2 OMP_WAIT_POLICY=passive minnow
 
 # check CODE ARGUMENT…: the command ends with CODE, which is none of valgrind's.
 check() {

@@ -47,7 +47,7 @@ mn_status mn_ranks_share_cores(struct mn_ranks *ranks) {
   ranks->cores = threads;
   free(sets);
   free(seats);
-  if (threads == 0 || getenv("OMP_NUM_THREADS") || getenv("OPENBLAS_NUM_THREADS")) return status;
+  if (threads == 0 || getenv("OMP_NUM_THREADS")) return status;
   omp_set_num_threads(threads);
   return MN_OK;
 }

@@ -57,7 +57,7 @@ class Sequence:
         (base / "a").mkdir()
 
     def start(self, *arguments):
-        environment = dict(os.environ, OMP_NUM_THREADS="1", OPENBLAS_NUM_THREADS="1")
+        environment = dict(os.environ, OMP_NUM_THREADS="1")
         return subprocess.Popen([self.minnow, "train", "--device", "cpu", *arguments], cwd=self.base, env=environment,
                                 stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
 

@@ -52,7 +52,7 @@ CLASSES = {
     "device": [("ENOMEM", 1)],
 }
 DOCUMENTED = {0, 65, 66, 69, 70, 71, 73, 74, 75}
-FOREIGN = re.compile(r"HDF5-DIAG|libgomp|^OpenBLAS|corrupt|free\(\)|broken invariant|Sanitizer|error while loading", re.I)
+FOREIGN = re.compile(r"HDF5-DIAG|libgomp|corrupt|free\(\)|broken invariant|Sanitizer|error while loading", re.I)
 REPORT = struct.Struct(f"<{len(CLASSES)}QQQ200s")
 LONGEST = 10  # seconds a run may take
 FOLDER = "/dev/shm" if os.path.isdir("/dev/shm") else None  # where nothing waits for a disk
@@ -129,8 +129,7 @@ class Tools:
             self.preload += ":" + library.stdout.strip()
 
     def run(self, folder, command, fault=None):
-        environment = dict(os.environ, LD_PRELOAD=self.preload, INJECT_REPORT="report", OMP_NUM_THREADS="1",
-                           OPENBLAS_NUM_THREADS="1")
+        environment = dict(os.environ, LD_PRELOAD=self.preload, INJECT_REPORT="report", OMP_NUM_THREADS="1")
         if fault:
             environment["INJECT"] = fault
         if self.sanitized:

@@ -72,7 +72,7 @@ class Chain:
         new = not any((scenario.folder / name).exists() for name in ("run.h5", "run.1.h5", "run.2.h5", "run.best.h5"))
         if new:
             (scenario.folder / "run.jsonl").unlink(missing_ok=True)
-        environment = dict(os.environ, OMP_NUM_THREADS="1", OPENBLAS_NUM_THREADS="1")
+        environment = dict(os.environ, OMP_NUM_THREADS="1")
         return subprocess.Popen([scenario.tools.minnow, *scenario.command(new)], cwd=scenario.folder, env=environment,
                                 stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
 

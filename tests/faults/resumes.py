@@ -125,7 +125,7 @@ class Sequence:
         """Returns the exit code, stdout and stderr. Of `signals`, each is (seconds to wait, signal)."""
         self.commands.append(f"(cd {os.path.relpath(folder, self.base)} && minnow {shlex.join(line)})" +
                              "".join(f" # {number.name} after {wait:.3f} s" for wait, number in signals))
-        environment = dict(os.environ, OMP_NUM_THREADS=str(self.options.get("threads", 1)), OPENBLAS_NUM_THREADS="1")
+        environment = dict(os.environ, OMP_NUM_THREADS=str(self.options.get("threads", 1)))
         with subprocess.Popen([self.minnow, *line], cwd=folder, env=environment, stdin=subprocess.DEVNULL,
                               stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
             for wait, number in [*signals, (LONGEST, signal.SIGKILL), (None, None)]:

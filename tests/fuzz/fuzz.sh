@@ -15,7 +15,7 @@ if [ ! -d "$corpus" ]; then
   "$BUILD/tests/fuzz/seeds" "$corpus.new"
   mv "$corpus.new" "$corpus"
 fi
-export OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1
+export OMP_NUM_THREADS=1
 bad=0 inputs=0
 for name in "$@"; do
   echo "== $name, $SECONDS_EACH s"

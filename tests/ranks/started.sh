@@ -15,8 +15,6 @@ export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 OMPI_MCA_rmaps_
 # Of the transports this one: looking for the others took 0.2 s of each start.
 export OMPI_MCA_pml=ob1 OMPI_MCA_btl=self,vader
 export OMPI_MCA_btl_vader_single_copy_mechanism=none OMPI_MCA_mpi_yield_when_idle=1 OMPI_MCA_plm_rsh_agent=false OMP_NUM_THREADS=1
-# At these sizes these kernels of OpenBLAS's add up a part of a product as they add up the whole; Haswell's do not.
-export OPENBLAS_CORETYPE=Sandybridge
 passed=0
 fail() {
   echo "$*" >&2

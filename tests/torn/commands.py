@@ -28,7 +28,7 @@ SECONDS = 60
 def environment():
     """Leaks are of interest in torn alone, which tells libhdf5's from minnow's."""
     said = {"ASAN_OPTIONS": "exitcode=99:detect_leaks=0:allocator_may_return_null=1:max_allocation_size_mb=1024"}
-    return {**os.environ, **said, "UBSAN_OPTIONS": "print_stacktrace=1", "OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
+    return {**os.environ, **said, "UBSAN_OPTIONS": "print_stacktrace=1", "OMP_NUM_THREADS": "1"}
 
 
 def run(arguments):

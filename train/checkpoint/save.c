@@ -16,7 +16,6 @@
 #include "data/order.h"
 #include "engine/ranks/ranks.h"
 #include "engine/thread.h"
-#include "kernels/blas.h"
 #include "kernels/device.h"
 #include "kernels/planes.h"
 #include "train/checkpoint/layout.h"
@@ -48,7 +47,6 @@ int mn_describe_fingerprint(const struct mn_device *device, struct mn_text out[M
   set_text(&out[count++], "version", "%s", "minnow " MINNOW_VERSION);
   set_text(&out[count++], "device", "%s", device->name);
   set_text(&out[count++], "precision", "%s", mn_precision_name(device->precision));
-  if (mn_blas()) set_text(&out[count++], "blas", "%.200s", mn_blas()->openblas_get_config());
   set_text(&out[count++], "hdf5", "%u.%u.%u", major, minor, release);
   if (device->ranks)
     set_text(&out[count++], "ranks", "%dx%d", device->ranks->shards.size, device->ranks->replicas.size);

@@ -12,7 +12,6 @@
 #include <sys/ioctl.h>
 #include <unistd.h>
 
-#include "kernels/blas.h"
 #include "kernels/clock.h"
 #include "kernels/text.h"
 
@@ -167,37 +166,12 @@ void mn_announce(const struct mn_options *options, const char *format, ...) {
   fputs(wrapped, stderr); /* in one write, since other threads print lines too */
 }
 
-/* An OpenBLAS older than the processor falls back to SSE3 kernels. Returns the OPENBLAS_CORETYPE that selects
- * better ones, or NULL if it has not fallen back. */
-static const char *better_core(void) {
-#ifdef __x86_64__
-  if (strcmp(mn_blas()->openblas_get_corename(), "Prescott") != 0 || !__builtin_cpu_supports("avx2"))
-    return NULL;
-  return __builtin_cpu_supports("avx512f") ? "SkylakeX" : "Haswell";
-#else
-  return NULL;
-#endif
-}
-
 void mn_announce_device(const struct mn_device *device, const struct mn_options *options) {
   mn_announce(options, "device: %s, %s", device->name, mn_precision_name(device->precision));
   int cpu = device->type == MN_DEVICE_CPU;
   if ((device->precision == MN_TF32 && cpu) || (device->precision == MN_FP16X3 && device->planes == 0))
     mn_announce(options, "note: %s runs as fp32 on %s", mn_precision_name(device->precision),
                 cpu ? "the CPU" : "this GPU");
-  if (!cpu) return;
-  if (mn_blas()->openblas_get_parallel() == OPENBLAS_THREAD)
-    mn_announce(
-        options,
-        "note: this OpenBLAS has threads of its own, which get in the way of minnow's: steps are two to "
-        "three times slower; install libopenblas0-openmp, then, where there are several, "
-        "update-alternatives --config libopenblas.so.0-$(uname -m)-linux-gnu chooses it");
-  const char *core = better_core();
-  if (core)
-    mn_announce(options,
-                "note: this OpenBLAS does not know this processor; OPENBLAS_CORETYPE=%s in the environment "
-                "makes its products several times faster",
-                core);
 }
 
 void mn_announce_model(const struct mn_model *model, const struct mn_options *options) {

@@ -9,8 +9,8 @@
 #include "train/model.h"
 #include "train/trainer.h"
 
-/* Prints the device and the precision, with a note if tf32 or fp16x3 runs as fp32 there, or if OpenBLAS does
- * not recognise the processor and runs at a fraction of its speed. Silent under --quiet. */
+/* Prints the device and the precision, with a note if tf32 or fp16x3 runs as fp32 there. Silent under
+ * --quiet. */
 void mn_announce_device(const struct mn_device *device, const struct mn_options *options);
 
 /* mn_announce_device, and notes on blocks whose output does not depend on their input, and on weights that

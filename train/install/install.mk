@@ -8,10 +8,10 @@ uninstall: ## remove what install wrote, with the same PREFIX and DESTDIR
 	$(Q)PREFIX="$(PREFIX)" DESTDIR="$(DESTDIR)" train/install/uninstall.sh
 wheel: $(BUILD)/wheel/libminnow.so ## build/minnow_torch-….whl for PyTorch 2.4 or newer: pip install it (PYTHON=python3 makes it)
 	$(Q)BUILD="$(BUILD)" VERSION="$(VERSION)" PYTHON="$(PYTHON)" train/install/wheel.sh
-# What minnow_torch calls, and no more. BLAS, OpenMP and cuBLASLt are those of the PyTorch that loads it.
-$(BUILD)/wheel/libminnow.so: $(BUILD)/kernels/torch_blas.o $(BUILD)/libminnow.a
-	$(call say,LD,$@)mkdir -p $(@D) && $(CC) $(filter-out -fopenmp,$(LDFLAGS)) -shared -Wl,--exclude-libs,libcudart_static.a -o $@ $< \
-	  -Wl,-u,mn_block_forward,-u,mn_device_open $(word 2,$^) $(CUDA_LIBS) -lm
+# What minnow_torch calls, and no more. OpenMP and cuBLASLt are those of the PyTorch that loads it.
+$(BUILD)/wheel/libminnow.so: $(BUILD)/libminnow.a
+	$(call say,LD,$@)mkdir -p $(@D) && $(CC) $(filter-out -fopenmp,$(LDFLAGS)) -shared -Wl,--exclude-libs,libcudart_static.a -o $@ \
+	  -Wl,-u,mn_block_forward,-u,mn_device_open $< $(CUDA_LIBS) -lm
 dist: ## build/minnow-VERSION.tar.gz: the sources
 	$(Q)BUILD="$(BUILD)" VERSION="$(VERSION)" train/install/dist.sh
 # The man page is in git, because help2man is not on every machine; tests/test_man.sh tells when it has to be made again.

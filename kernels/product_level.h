@@ -1,0 +1,159 @@
+/* The product of a tile by one set of instructions. product.c includes this for each, with LEVEL(name),
+ * TARGET, LANES, reals in a vector, and ROWS of the result that are in registers at a time. */
+
+typedef real LEVEL(vec) __attribute__((vector_size(LANES * sizeof(real)), aligned(sizeof(real)), may_alias));
+typedef position LEVEL(order) __attribute__((vector_size(LANES * sizeof(real))));
+#define VEC LEVEL(vec)
+#define COLS (2 * LANES)
+#define PANEL                                                                                                \
+  (DEPTH * COLS + 16)     /* of b: [depth, COLS]; no power of 2, as panels would share lines of the cache */
+#define DOWN (DEPTH + 16) /* and rows of a */
+
+/* d = alpha·Σ a·b + beta·d in rows ≤ ROWS and cols ≤ vectors·LANES. An element of a is at i·down + k·along.
+ * The edges of d take the same operations, by way of memory of their own, and so the same bytes. */
+TARGET MN_INLINE void LEVEL(registers)(const real *a, int down, int along, const real *b, int64_t depth,
+                                       int vectors, const struct mn_product *p, real *d, int rows, int cols,
+                                       real beta) {
+  const int whole = rows == ROWS && cols == COLS;
+  real edge[ROWS * COLS], *to = whole ? d : edge;
+  const int64_t ld = whole ? p->cols : COLS;
+  VEC sum[ROWS][2];
+  for (int i = 0; i < rows; i++) {
+    __builtin_prefetch(d + i * p->cols);
+    __builtin_prefetch(d + i * p->cols + cols - 1);
+  }
+  UNROLL
+  for (int i = 0; i < ROWS; i++) sum[i][0] = sum[i][1] = (VEC){0};
+  for (int64_t k = 0; k < depth; k++, a += along, b += COLS) {
+    UNROLL
+    for (int i = 0; i < ROWS; i++) {
+      const VEC at = a[i * down] - (VEC){0};
+      sum[i][0] += at * *(const VEC *)b;
+      if (vectors > 1) sum[i][1] += at * *(const VEC *)(b + LANES);
+    }
+  }
+  if (!whole && beta != 0) {
+    memset(edge, 0, sizeof edge);
+    for (int i = 0; i < rows; i++)
+      for (int c = 0; c < cols; c++) edge[i * COLS + c] = d[i * p->cols + c];
+  }
+  UNROLL
+  for (int i = 0; i < 2 * ROWS; i++) {
+    VEC *at = (VEC *)(to + i / 2 * ld + i % 2 * LANES);
+    *at = beta == 0 ? p->alpha * sum[i / 2][i % 2] : p->alpha * sum[i / 2][i % 2] + beta * *at;
+  }
+  for (int i = 0; !whole && i < rows; i++)
+    for (int c = 0; c < cols; c++) d[i * p->cols + c] = edge[i * COLS + c];
+}
+
+/* Panels of b[depth, cols], rows of which are ld apart; the last one's columns from cols on are 0. */
+TARGET MN_INLINE void LEVEL(pack)(real *to, const real *b, int64_t ld, int64_t depth, int64_t cols) {
+  for (int64_t k = 0; k < depth; k++, b += ld, to += COLS) {
+    int64_t c = 0;
+    for (; c + COLS <= cols; c += COLS) {
+      VEC *at = (VEC *)(to + c / COLS * PANEL);
+      at[0] = *(const VEC *)(b + c);
+      at[1] = *(const VEC *)(b + c + LANES);
+    }
+    for (int i = 0; c < cols && i < COLS; i++) to[c / COLS * PANEL + i] = c + i < cols ? b[c + i] : 0;
+  }
+}
+
+/* A panel of b[cols, depth]. Each time that vectors are interleaved, a bit of an element's position in its
+ * vector takes the place of one of the vector's own. */
+TARGET MN_INLINE void LEVEL(pack_transposed)(real *to, const real *b, int64_t ld, int64_t depth, int cols) {
+#define LOW(i) (i) % 2 * LANES + (i) / 2
+#define HIGH(i) (i) % 2 * LANES + (i) / 2 + LANES / 2
+  if (depth < LANES) {
+    for (int64_t k = 0; k < depth; k++)
+      for (int c = 0; c < COLS; c++) to[k * COLS + c] = c < cols ? b[c * ld + k] : 0;
+    return;
+  }
+  for (int64_t next = 0; next < depth; next += LANES) {
+    const int64_t k = next + LANES <= depth ? next : depth - LANES; /* the last may be packed twice */
+    for (int half = 0; half < COLS; half += LANES) {
+      VEC v[LANES], w[LANES];
+      UNROLL
+      for (int i = 0; i < LANES; i++)
+        v[i] = half + i < cols ? *(const VEC *)(b + (half + i) * ld + k) : (VEC){0};
+      UNROLL
+      for (int bit = 1; bit < LANES; bit *= 2) {
+        UNROLL
+        for (int i = 0; i < LANES / 2; i++) {
+          w[2 * i] = SHUFFLE(LEVEL(order), v[i], v[i + LANES / 2], LIST(LOW));
+          w[2 * i + 1] = SHUFFLE(LEVEL(order), v[i], v[i + LANES / 2], LIST(HIGH));
+        }
+        UNROLL
+        for (int i = 0; i < LANES; i++) v[i] = w[i];
+      }
+      UNROLL
+      for (int i = 0; i < LANES; i++) *(VEC *)(to + (k + i) * COLS + half) = v[i];
+    }
+  }
+#undef LOW
+#undef HIGH
+}
+
+/* ROWS rows at a time of a[rows, depth], each DOWN apart; those from `rows` on are 0. */
+TARGET MN_INLINE void LEVEL(pack_rows)(real *to, const real *a, int64_t ld, int64_t rows, int64_t depth) {
+  for (int64_t i = 0; i < (rows + ROWS - 1) / ROWS * ROWS; i++, a += ld, to += DOWN) {
+    int64_t k = 0;
+    for (; i < rows && k + LANES <= depth; k += LANES) *(VEC *)(to + k) = *(const VEC *)(a + k);
+    for (; k < depth; k++) to[k] = i < rows ? a[k] : 0;
+  }
+}
+
+/* The same of a[depth, rows]: [depth, ROWS] each time, at the same place. */
+TARGET MN_INLINE void LEVEL(pack_across)(real *to, const real *a, int64_t ld, int64_t rows, int64_t depth) {
+  for (int64_t k = 0; k < depth; k++, a += ld, to += ROWS)
+    for (int64_t i = 0; i < rows; i += ROWS)
+      if (rows - i >= ROWS) UNROLL
+  for (int r = 0; r < ROWS; r++) to[i * DOWN + r] = a[i + r];
+  else for (int r = 0; r < ROWS; r++) to[i * DOWN + r] = i + r < rows ? a[i + r] : 0;
+}
+
+TARGET static void LEVEL(tile)(const struct mn_product *p, struct mn_tile t, real *room) {
+  real *const a = room, *const b = room + TALL * ROWS * DOWN;
+  const int64_t last_row = t.row + t.rows, last_col = t.col + t.cols, length = block_length(p->depth);
+  for (int64_t col = t.col; col < last_col; col += STRIP)
+    for (int64_t k = 0; k < p->depth; k += length) {
+      const int64_t depth = p->depth - k < length ? p->depth - k : length;
+      const int64_t cols = last_col - col < STRIP ? last_col - col : STRIP;
+      const real beta = k ? 1 : p->beta;
+      if (p->form != MN_NT) LEVEL(pack)(b, p->b + k * p->cols + col, p->cols, depth, cols);
+      for (int64_t c = 0; p->form == MN_NT && c < cols; c += COLS) LEVEL(pack_transposed)
+      (b + c / COLS * PANEL, p->b + (col + c) * p->depth + k, p->depth, depth,
+       cols - c < COLS ? (int)(cols - c) : COLS);
+      for (int64_t row = t.row; row < last_row; row += TALL * ROWS) {
+        const int64_t rows = last_row - row < TALL * ROWS ? last_row - row : TALL * ROWS;
+        if (p->form == MN_TN)
+          LEVEL(pack_across)(a, p->a + k * p->rows + row, p->rows, rows, depth);
+        else
+          LEVEL(pack_rows)(a, p->a + row * p->depth + k, p->depth, rows, depth);
+        for (int64_t c = 0; c < cols; c += COLS)
+          for (int64_t i = 0; i < rows; i += ROWS) {
+            real *d = p->d + (row + i) * p->cols + col + c;
+            const real *part = a + i * DOWN, *panel = b + c / COLS * PANEL;
+            const int high = rows - i < ROWS ? (int)(rows - i) : ROWS;
+            const int wide = cols - c < COLS ? (int)(cols - c) : COLS;
+            if (p->form == MN_TN && wide > LANES)
+              LEVEL(registers)(part, 1, ROWS, panel, depth, 2, p, d, high, wide, beta);
+            else if (p->form == MN_TN)
+              LEVEL(registers)(part, 1, ROWS, panel, depth, 1, p, d, high, wide, beta);
+            else if (wide > LANES)
+              LEVEL(registers)(part, DOWN, 1, panel, depth, 2, p, d, high, wide, beta);
+            else
+              LEVEL(registers)(part, DOWN, 1, panel, depth, 1, p, d, high, wide, beta);
+          }
+      }
+    }
+}
+
+#undef VEC
+#undef COLS
+#undef PANEL
+#undef DOWN
+#undef LEVEL
+#undef TARGET
+#undef LANES
+#undef ROWS
