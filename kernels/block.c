@@ -1,16 +1,15 @@
-/* The block's epilogues on the CPU, over a matrix in memory: one OpenMP loop over chunks of rows, and the
- * arithmetic on one group of one row, forward and backward. Loops over a group's elements have no branches,
- * so that they become vectors, except those that write planes. Formulas: kernels/kernels.h. */
+/* The block's epilogues on the CPU, over a tile: the arithmetic on one group of one row, forward and
+ * backward. Loops over a group's elements have no branches, so that they become vectors, except those that
+ * write planes. Formulas: kernels/kernels.h. */
 #include <math.h>
 #include <string.h>
 
-#include "kernels/kernels.h"
 #include "kernels/lanes.h"
 #include "kernels/planes.h"
-#include "kernels/real.h"
+#include "kernels/tile.h"
 
 /* A group: `width` neighbouring channels of one row that share statistics. The pointers are to the group's
- * first channel. Without normalisation the whole row is one group. */
+ * first channel. Without normalisation a row of the tile is one group. */
 struct group {
   int64_t width;
   int lanes; /* of sums over it */
@@ -67,12 +66,6 @@ MN_INLINE real output(const struct group *g, unsigned ops, int64_t c) {
   return activated(g, ops, normalised(g, ops, c));
 }
 
-/* Found while the values are computed. */
-struct noticed {
-  real poison;   /* 0, or NaN when a value was not finite */
-  float largest; /* |dz|, if its plane is scaled */
-};
-
 /* The plane of an operand, from the offset `at` on; NULL without planes. */
 struct plane {
   float *to, factor;
@@ -106,8 +99,8 @@ MN_INLINE real input_gradient(const struct group *g, unsigned ops, int64_t c, re
 
 /* Writes dz of the group, in the forms that are not NULL, and adds to the column sums. dz may be g->z or
  * g->dy: each element is read before it is written, and dz is written last. */
-MN_INLINE struct noticed backward(const struct group *g, unsigned ops, real *dz, struct plane plane,
-                                  real *dbias, real *dgamma, real *dbeta) {
+MN_INLINE struct mn_noticed backward(const struct group *g, unsigned ops, real *dz, struct plane plane,
+                                     real *dbias, real *dgamma, real *dbeta) {
   real m1 = 0, m2 = 0, poison = 0;
   float largest = 0;
   if (ops & MN_OP_NORM) {
@@ -141,7 +134,7 @@ MN_INLINE struct noticed backward(const struct group *g, unsigned ops, real *dz,
 #pragma omp simd reduction(+ : poison)
     for (int64_t c = 0; c < g->width; c++) poison += 0 * input_gradient(g, ops, c, m1, m2);
   }
-  return (struct noticed){poison, largest};
+  return (struct mn_noticed){poison, largest};
 }
 
 MN_INLINE real squared_error(const struct group *g, unsigned ops) {
@@ -153,19 +146,18 @@ MN_INLINE real squared_error(const struct group *g, unsigned ops) {
   return mn_total(sum, g->lanes);
 }
 
-/* The group at (row, k) of the block; saved: with the statistics that the forward saved. */
-MN_INLINE struct group group_at(const struct mn_block *b, unsigned ops, int64_t row, int64_t k, int lanes,
-                                int saved) {
-  int64_t groups = ops & MN_OP_NORM ? b->groups : 1, width = b->channels / groups;
-  int64_t at = row * b->channels + k * width;
-  struct group g = {.width = width, .lanes = lanes, .slope = (real)b->slope, .z = (real *)b->z + at};
+/* The group of a row that begins at c0; saved: with the statistics that the forward saved. */
+MN_INLINE struct group group_at(const struct mn_block *b, unsigned ops, int64_t row, int64_t c0,
+                                int64_t width, int lanes, int saved) {
+  struct group g = {
+      .width = width, .lanes = lanes, .slope = (real)b->slope, .z = (real *)b->z + row * b->channels + c0};
   if (ops & MN_OP_NORM) {
-    g.gamma = (const real *)b->gamma + k * width;
-    g.beta = (const real *)b->beta + k * width;
+    g.gamma = (const real *)b->gamma + c0;
+    g.beta = (const real *)b->beta + c0;
   }
   if (saved && ops & MN_OP_NORM) {
-    g.mean = ((const real *)b->mean)[row * groups + k];
-    g.rstd = ((const real *)b->rstd)[row * groups + k];
+    g.mean = ((const real *)b->mean)[row * b->groups + c0 / width];
+    g.rstd = ((const real *)b->rstd)[row * b->groups + c0 / width];
   }
   return g;
 }
@@ -173,16 +165,16 @@ MN_INLINE struct group group_at(const struct mn_block *b, unsigned ops, int64_t 
 /* Computes z, mean and rstd of a group, and writes z, mean, rstd and y, each unless NULL. Returns 0, or NaN
  * when a value is not finite. */
 MN_INLINE real forward_at(const struct mn_block *b, enum mn_plane_kind planes, unsigned ops, const real *d,
-                          int64_t row, int64_t k, struct group *g) {
-  int64_t at = g->z - (real *)b->z, c0 = k * g->width;
+                          int64_t row, int64_t c0, struct group *g) {
+  const int64_t at = row * b->channels + c0, k = row * b->groups + c0 / g->width;
   if (ops & MN_OP_BIAS)
     for (int64_t c = 0; c < g->width; c++) g->z[c] = d[at + c] + ((const real *)b->bias)[c0 + c];
   else if (d != b->z)
     memcpy(g->z, d + at, (size_t)g->width * sizeof(real));
   if (ops & MN_OP_NORM) {
     statistics(g, (real)b->eps);
-    if (b->mean) ((real *)b->mean)[row * b->groups + k] = g->mean;
-    if (b->rstd) ((real *)b->rstd)[row * b->groups + k] = g->rstd;
+    if (b->mean) ((real *)b->mean)[k] = g->mean;
+    if (b->rstd) ((real *)b->rstd)[k] = g->rstd;
   }
   real *y = b->y && b->y->real ? (real *)b->y->real + at : NULL;
   return forward(g, ops, y, plane_at(b->y, planes, at));
@@ -190,9 +182,9 @@ MN_INLINE real forward_at(const struct mn_block *b, enum mn_plane_kind planes, u
 
 /* Writes dz of the group and adds to its chunk's column sums. Of the loss, whose gradient dy is then, the
  * group's part is stored too. */
-MN_INLINE struct noticed backward_at(const struct mn_block *b, enum mn_plane_kind planes, unsigned ops,
-                                     const real *dy, int64_t row, int64_t k, struct group g) {
-  int64_t at = g.z - (real *)b->z, c0 = k * g.width;
+MN_INLINE struct mn_noticed backward_at(const struct mn_block *b, enum mn_plane_kind planes, unsigned ops,
+                                        const real *dy, int64_t row, int64_t c0, struct group g) {
+  const int64_t at = row * b->channels + c0, plane = mn_chunks(b->rows) * b->channels;
   real loss = 0;
   if (!g.loss) {
     g.dy = dy + at;
@@ -200,90 +192,82 @@ MN_INLINE struct noticed backward_at(const struct mn_block *b, enum mn_plane_kin
     g.target = (const real *)b->target + at;
     g.factor = (real)(2 * b->scale / ((double)b->rows * (double)b->channels));
     loss = squared_error(&g, ops);
-    ((real *)b->loss_parts)[row * (b->channels / g.width) + k] = loss;
+    ((real *)b->loss_parts)[row * (b->channels / g.width) + c0 / g.width] = loss;
   }
-  int64_t plane = mn_chunks(b->rows) * b->channels;
   real *sums = (real *)b->sums + row / MN_CHUNK_ROWS * b->channels + c0;
   real *dz = b->dz->real ? (real *)b->dz->real + at : NULL;
-  struct noticed of =
+  struct mn_noticed of =
       backward(&g, ops, dz, plane_at(b->dz, planes, at), sums, sums + plane, sums + 2 * plane);
   of.poison += 0 * loss;
   return of;
 }
 
-/* Applies the epilogue to one chunk of rows. Each chunk has its own column sums, so no two threads write the
- * same ones. */
-MN_INLINE struct noticed chunk(const struct mn_block *b, enum mn_epilogue_kind kind,
-                               enum mn_plane_kind planes, unsigned ops, int lanes, const real *d,
-                               int64_t index) {
-  int64_t first = index * MN_CHUNK_ROWS,
-          last = first + MN_CHUNK_ROWS < b->rows ? first + MN_CHUNK_ROWS : b->rows;
-  int64_t groups = ops & MN_OP_NORM ? b->groups : 1, plane = mn_chunks(b->rows) * b->channels;
-  if (kind != MN_BLOCK)
-    for (int i = 0; i < 3; i++)
-      if (ops & (i == 0 ? MN_OP_BIAS : MN_OP_NORM))
-        memset((real *)b->sums + i * plane + index * b->channels, 0, (size_t)b->channels * sizeof(real));
-  struct noticed all = {0, 0};
-  for (int64_t row = first; row < last; row++)
-    for (int64_t k = 0; k < groups; k++) {
-      struct group g = group_at(b, ops, row, k, lanes, kind == MN_BLOCK_BACKWARD);
-      if (kind != MN_BLOCK_BACKWARD) all.poison += forward_at(b, planes, ops, d, row, k, &g);
+/* Each chunk of rows has its own column sums, so no two tiles write the same ones. */
+MN_INLINE struct mn_noticed tile(const struct mn_block *b, enum mn_epilogue_kind kind,
+                                 enum mn_plane_kind planes, unsigned ops, int lanes, const real *d,
+                                 struct mn_tile t) {
+  const int64_t width = ops & MN_OP_NORM ? b->channels / b->groups : t.cols;
+  const int64_t plane = mn_chunks(b->rows) * b->channels;
+  struct mn_noticed all = {0, 0};
+  for (int64_t row = t.row; row < t.row + t.rows; row++) {
+    if (kind != MN_BLOCK && row % MN_CHUNK_ROWS == 0)
+      for (int i = 0; i < 3; i++)
+        if (ops & (i == 0 ? MN_OP_BIAS : MN_OP_NORM))
+          memset((real *)b->sums + i * plane + row / MN_CHUNK_ROWS * b->channels + t.col, 0,
+                 (size_t)t.cols * sizeof(real));
+    for (int64_t c0 = t.col; c0 < t.col + t.cols; c0 += width) {
+      struct group g = group_at(b, ops, row, c0, width, lanes, kind == MN_BLOCK_BACKWARD);
+      if (kind != MN_BLOCK_BACKWARD) all.poison += forward_at(b, planes, ops, d, row, c0, &g);
       if (kind == MN_BLOCK) continue;
       g.loss = kind == MN_BLOCK_LOSS;
-      struct noticed of = backward_at(b, planes, ops, d, row, k, g);
+      struct mn_noticed of = backward_at(b, planes, ops, d, row, c0, g);
       all.poison += of.poison;
       all.largest = fmaxf(all.largest, of.largest);
     }
+  }
   return all;
 }
 
-typedef struct noticed chunk_function(const struct mn_block *b, enum mn_epilogue_kind kind,
-                                      enum mn_plane_kind planes, const real *d, int64_t index);
+typedef struct mn_noticed tile_function(const struct mn_block *b, enum mn_epilogue_kind kind,
+                                        enum mn_plane_kind planes, const real *d, struct mn_tile t);
 
-static struct noticed chunk_of_any_ops(const struct mn_block *b, enum mn_epilogue_kind kind,
-                                       enum mn_plane_kind planes, const real *d, int64_t index) {
+static struct mn_noticed tile_of_any_ops(const struct mn_block *b, enum mn_epilogue_kind kind,
+                                         enum mn_plane_kind planes, const real *d, struct mn_tile t) {
   const int64_t width = b->ops & MN_OP_NORM ? b->channels / b->groups : b->channels;
-  return chunk(b, kind, planes, b->ops, mn_lanes(width), d, index);
+  return tile(b, kind, planes, b->ops, mn_lanes(width), d, t);
 }
 
-/* chunk() of all ops for a set of instructions. The compiler removes the tests of what is constant. */
-#define CHUNK(level, attribute, lanes)                                                                       \
-  attribute static struct noticed chunk_##level(const struct mn_block *b, enum mn_epilogue_kind kind,        \
-                                                enum mn_plane_kind planes, const real *d, int64_t index) {   \
-    if (kind == MN_BLOCK) return chunk(b, MN_BLOCK, planes, MN_OP_ALL, lanes, d, index);                     \
-    if (kind == MN_BLOCK_LOSS) return chunk(b, MN_BLOCK_LOSS, planes, MN_OP_ALL, lanes, d, index);           \
-    return chunk(b, MN_BLOCK_BACKWARD, planes, MN_OP_ALL, lanes, d, index);                                  \
+/* tile() of all ops for a set of instructions. The compiler removes the tests of what is constant. */
+#define TILE(level, attribute, lanes)                                                                        \
+  attribute static struct mn_noticed tile_##level(const struct mn_block *b, enum mn_epilogue_kind kind,      \
+                                                  enum mn_plane_kind planes, const real *d,                  \
+                                                  struct mn_tile t) {                                        \
+    if (kind == MN_BLOCK) return tile(b, MN_BLOCK, planes, MN_OP_ALL, lanes, d, t);                          \
+    if (kind == MN_BLOCK_LOSS) return tile(b, MN_BLOCK_LOSS, planes, MN_OP_ALL, lanes, d, t);                \
+    return tile(b, MN_BLOCK_BACKWARD, planes, MN_OP_ALL, lanes, d, t);                                       \
   }
-#define CHUNK_AT(level, attribute) CHUNK(level, attribute, MN_LANES)
-#define NAME_AT(level, attribute) chunk_##level,
-CHUNK(few, , MN_LANES_FEW)
-MN_LEVELS(CHUNK_AT)
+#define TILE_AT(level, attribute) TILE(level, attribute, MN_LANES)
+#define NAME_AT(level, attribute) tile_##level,
+TILE(few, , MN_LANES_FEW)
+MN_LEVELS(TILE_AT)
 
-static chunk_function *chunk_for(const struct mn_block *b) {
-  static chunk_function *const levels[] = {MN_LEVELS(NAME_AT)};
-  if (b->ops != MN_OP_ALL) return chunk_of_any_ops;
-  return mn_lanes(b->channels / b->groups) < MN_LANES ? chunk_few : levels[mn_level()];
+static tile_function *tile_for(const struct mn_block *b) {
+  static tile_function *const levels[] = {MN_LEVELS(NAME_AT)};
+  if (b->ops != MN_OP_ALL) return tile_of_any_ops;
+  return mn_lanes(b->channels / b->groups) < MN_LANES ? tile_few : levels[mn_level()];
 }
 
 /* Without b.z, z overwrites d. */
-void MN_CPU(mn_block)(struct mn_device *device, void *d, const struct mn_epilogue *e) {
+struct mn_noticed MN_CPU(mn_block_tile)(const struct mn_device *device, const struct mn_epilogue *e, void *d,
+                                        struct mn_tile t) {
   struct mn_block b = *e->block;
-  const enum mn_plane_kind planes = device->plane_kind;
-  int64_t chunks = mn_chunks(b.rows), elements = b.rows * b.channels;
-  int bad = 0, parallel = elements > MN_PARALLEL_FROM;
-  float largest = 0;
-  MN_REQUIRE(b.z || e->kind != MN_BLOCK_BACKWARD || !(b.ops & (MN_OP_NORM | MN_OP_ACTIVATE)));
-  MN_REQUIRE(e->kind == MN_BLOCK_BACKWARD || !b.y || !b.y->planes[0] || !b.y->scale || b.ops & MN_OP_NORM);
   if (!b.z) b.z = d;
-  chunk_function *const run = chunk_for(&b);
-#pragma omp parallel for schedule(static) if (parallel) reduction(| : bad) reduction(max : largest)
-  for (int64_t i = 0; i < chunks; i++) {
-    struct noticed of = run(&b, e->kind, planes, d, i);
-    bad |= !(of.poison == 0);
-    largest = fmaxf(largest, of.largest);
-  }
-  struct mn_scale *scale = e->kind != MN_BLOCK && b.dz->planes[0] ? b.dz->scale : NULL;
-  if (scale) scale->largest = fmaxf(scale->largest, largest);
-  if (scale && largest * scale->factor > MN_FP16_MOST) bad = 1; /* which dz's plane cannot hold */
-  if (bad) mn_raise(device);
+  return tile_for(&b)(&b, e->kind, device->plane_kind, d, t);
+}
+
+void MN_CPU(mn_block_end)(struct mn_device *device, const struct mn_epilogue *e, struct mn_noticed found) {
+  struct mn_scale *scale = e->kind != MN_BLOCK && e->block->dz->planes[0] ? e->block->dz->scale : NULL;
+  if (scale) scale->largest = fmaxf(scale->largest, found.largest);
+  /* Of a scaled plane, values that it cannot hold are as bad as those that are not finite. */
+  if (!(found.poison == 0) || (scale && found.largest * scale->factor > MN_FP16_MOST)) mn_raise(device);
 }

@@ -1,48 +1,93 @@
-/* The matrix product on the CPU, tile by tile, then the epilogue over the stored matrix; and the column sums,
- * whose sinks are epilogues. */
+/* The matrix product on the CPU, tile by tile: a thread computes a tile and applies the epilogue while it has
+ * the tile in its cache. And the column sums, whose sinks are epilogues. */
+#include <math.h>
 #include <omp.h>
 #include <string.h>
 
 #include "kernels/device.h"
-#include "kernels/product.h"
+#include "kernels/tile.h"
 
-static int64_t tiles_of(int64_t size, int64_t tile) {
-  return (size + tile - 1) / tile;
+static int64_t parts(int64_t size, int64_t part) {
+  return (size + part - 1) / part;
 }
 
-/* The size of tiles, of which each thread takes a few, so that one that is disturbed takes fewer. A result's
- * bytes do not depend on it. */
-static struct mn_tile tile_size(int64_t rows, int64_t cols) {
-  enum { LEAST = 32, TILES = 3 };
+/* The size of tiles, of which each thread takes a few, so that one that is disturbed takes fewer. Columns
+ * come in multiples of `unit`, and rows in chunks. */
+static struct mn_tile tile_size(int64_t rows, int64_t cols, int64_t unit) {
+  enum { TILES = 3 };
   const int threads = omp_get_max_threads();
+  const int64_t high = MN_CHUNK_ROWS, wide = parts(32, unit) * unit;
   struct mn_tile t = {.rows = rows, .cols = cols};
-  while (threads > 1 && tiles_of(rows, t.rows) * tiles_of(cols, t.cols) < TILES * threads) {
-    int64_t *longer = t.cols <= LEAST || (t.rows > 2 * t.cols && t.rows > LEAST) ? &t.rows : &t.cols;
-    if (*longer <= LEAST) break;
-    *longer = tiles_of(*longer, 2 * LEAST) * LEAST;
-  }
+  if (threads == 1) return t;
+  while (parts(rows, t.rows) * parts(cols, t.cols) < TILES * threads && (t.rows > high || t.cols > wide))
+    if (t.cols <= wide || (t.rows > 2 * t.cols && t.rows > high))
+      t.rows = parts(t.rows, 2 * high) * high;
+    else
+      t.cols = parts(t.cols, 2 * wide) * wide;
   return t;
 }
 
-static mn_status product(struct mn_device *device, const struct mn_product *p) {
-  enum { PARALLEL_FROM = 300000 }; /* multiply-adds; waking the other threads costs as much as some */
+/* Columns of a result that belong together. */
+static int64_t unit_of(const struct mn_epilogue *e, int64_t cols) {
+  if (!mn_is_block(e->kind)) return 1;
+  return e->block->ops & MN_OP_NORM ? cols / e->block->groups : e->kind == MN_BLOCK_LOSS ? cols : 1;
+}
+
+static void epilogue_tile(struct mn_device *device, const struct mn_product *p, const struct mn_epilogue *e,
+                          struct mn_tile t, struct mn_noticed *all) {
+  if (e->kind == MN_UPDATE) MN_CPU(mn_rule_tile)(device, e->update, p->d == e->update->m ? NULL : p->d, t);
+  if (!mn_is_block(e->kind)) return;
+  const struct mn_noticed of = MN_CPU(mn_block_tile)(device, e, p->d, t);
+  all->poison += of.poison;
+  all->largest = fmaxf(all->largest, of.largest);
+}
+
+/* Computes p and applies e, which is of a tile, or nothing. */
+static mn_status run(struct mn_device *device, const struct mn_product *p, const struct mn_epilogue *e) {
+  enum { PARALLEL_WORK = 300000 }; /* multiply-adds; waking the other threads costs as much as some */
   MN_TRY(mn_team_take(device));
-  const struct mn_tile size = tile_size(p->rows, p->cols);
-  const int64_t down = tiles_of(p->rows, size.rows), tiles = down * tiles_of(p->cols, size.cols);
-  const double work = (double)p->rows * (double)p->cols * (double)p->depth;
-#pragma omp parallel for schedule(dynamic) if (tiles > 1 && work > PARALLEL_FROM)
+  const struct mn_tile size = tile_size(p->rows, p->cols, unit_of(e, p->cols));
+  const int64_t down = parts(p->rows, size.rows), tiles = down * parts(p->cols, size.cols);
+  const double work = (double)p->rows * (double)p->cols * (double)(p->a ? p->depth : 16);
+  const int parallel = tiles > 1 && work > PARALLEL_WORK;
+  real poison = 0;
+  float largest = 0;
+#pragma omp parallel for schedule(dynamic) if (parallel) reduction(+ : poison) reduction(max : largest)
   for (int64_t i = 0; i < tiles; i++) {
     struct mn_tile t = {i % down * size.rows, size.rows, i / down * size.cols, size.cols};
+    struct mn_noticed found = {0, 0};
     if (t.row + t.rows > p->rows) t.rows = p->rows - t.row;
     if (t.col + t.cols > p->cols) t.cols = p->cols - t.col;
-    MN_CPU(mn_product_tile)(p, t, (char *)device->room + omp_get_thread_num() * (int64_t)MN_PRODUCT_ROOM);
+    if (p->a)
+      MN_CPU(mn_product_tile)(p, t, (char *)device->room + omp_get_thread_num() * (int64_t)MN_PRODUCT_ROOM);
+    epilogue_tile(device, p, e, t, &found);
+    poison += found.poison;
+    largest = fmaxf(largest, found.largest);
+  }
+  if (mn_is_block(e->kind)) MN_CPU(mn_block_end)(device, e, (struct mn_noticed){poison, largest});
+  return MN_OK;
+}
+
+static mn_status check(const struct mn_epilogue *e, int64_t rows, int64_t cols, int gradient) {
+  if (e->kind == MN_UPDATE) {
+    const struct mn_update *u = e->update;
+    MN_REQUIRE(rows == u->w->rows && cols == u->w->cols && (gradient || mn_rule_by_gemm(u->rule)));
+    MN_REQUIRE((u->m || !mn_rule_keeps_m(u->rule)) && !u->v == !mn_rule_keeps_v(u->rule));
+  } else if (mn_is_block(e->kind)) {
+    const struct mn_block *b = e->block;
+    MN_REQUIRE(rows == b->rows && cols == b->channels);
+    MN_REQUIRE(b->z || e->kind != MN_BLOCK_BACKWARD || !(b->ops & (MN_OP_NORM | MN_OP_ACTIVATE)));
+    MN_REQUIRE(e->kind == MN_BLOCK_BACKWARD || !b->y || !b->y->planes[0] || !b->y->scale ||
+               b->ops & MN_OP_NORM);
   }
   return MN_OK;
 }
 
 mn_status MN_CPU(mn_epilogue)(struct mn_device *device, void *d, int64_t rows, int64_t cols,
                               const struct mn_epilogue *epilogue) {
+  const struct mn_product stored = {.d = d, .rows = rows, .cols = cols};
   int64_t count = rows * cols;
+  MN_TRY(check(epilogue, rows, cols, 1));
   switch (epilogue->kind) {
   case MN_STORE:
     if (epilogue->into != d) memcpy(epilogue->into, d, (size_t)count * sizeof(real));
@@ -53,8 +98,9 @@ mn_status MN_CPU(mn_epilogue)(struct mn_device *device, void *d, int64_t rows, i
     for (int64_t i = 0; i < count; i++) ((real *)epilogue->into)[i] += ((const real *)d)[i];
     return MN_OK;
   case MN_UPDATE:
-    MN_REQUIRE(rows == epilogue->update->w->rows && cols == epilogue->update->w->cols);
-    MN_CPU(mn_rule)(device, epilogue->update, d);
+    if (*device->nonfinite) return MN_OK;
+    MN_TRY(run(device, &stored, epilogue));
+    if (epilogue->update->clears) memset(d, 0, (size_t)count * sizeof(real));
     return MN_OK;
   case MN_REDUCE_SCATTER:
     MN_TRY(device->kernels->reduce_scatter(device, epilogue->piece, d, rows, cols));
@@ -63,10 +109,7 @@ mn_status MN_CPU(mn_epilogue)(struct mn_device *device, void *d, int64_t rows, i
     MN_REQUIRE(epilogue->into == d);
     return device->kernels->reduce_scatter_rows(device, d, count);
   default:
-    MN_REQUIRE(mn_is_block(epilogue->kind));
-    MN_REQUIRE(rows == epilogue->block->rows && cols == epilogue->block->channels);
-    MN_CPU(mn_block)(device, d, epilogue);
-    return MN_OK;
+    return run(device, &stored, epilogue);
   }
 }
 
@@ -96,19 +139,13 @@ mn_status MN_CPU(mn_gemm)(struct mn_device *device, enum mn_form form, const str
 
   struct mn_product p = {form, pa, pb, epilogue->into, alpha, 0, rows, cols, depth};
   if ((epilogue->kind == MN_ADD || epilogue->kind == MN_UPDATE) && *device->nonfinite) return MN_OK;
-  if (epilogue->kind == MN_ADD) {
-    p.beta = 1;
-    return product(device, &p);
-  }
+  if (epilogue->kind == MN_ADD) p.beta = 1;
   if (epilogue->kind == MN_UPDATE && mn_rule_by_gemm(epilogue->update->rule)) {
-    const struct mn_update *update = epilogue->update;
-    MN_REQUIRE(rows == update->w->rows && cols == update->w->cols);
-    p.d = update->m;
-    p.beta = (real)update->rule->momentum;
-    MN_TRY(product(device, &p));
-    MN_CPU(mn_rule)(device, update, NULL);
-    return MN_OK;
+    p.d = epilogue->update->m;
+    p.beta = (real)epilogue->update->rule->momentum;
   }
-  MN_TRY(product(device, &p));
+  MN_TRY(check(epilogue, rows, cols, p.beta == 0));
+  MN_TRY(run(device, &p, epilogue));
+  if (epilogue->kind != MN_REDUCE_SCATTER && epilogue->kind != MN_REDUCE_SCATTER_ROWS) return MN_OK;
   return MN_CPU(mn_epilogue)(device, epilogue->into, rows, cols, epilogue);
 }

@@ -18,7 +18,7 @@ enum mn_form {
 
 /* d = a·b in `form`, and `epilogue` applied to d. Sizes are the operands'. If both operands have planes,
  * those are read, which must not be stale; else the real forms. A MN_BLOCK… epilogue's block is [rows, cols]
- * = [N, C]. The product is computed tile by tile on the CPU (kernels/product.h); on CUDA by the GEMM of our
+ * = [N, C]. The product is computed tile by tile on the CPU (kernels/tile.h); on CUDA by the GEMM of our
  * own if it fits (kernels/hopper/product.cuh), else by cuBLASLt with the heuristic's first algorithm for a
  * fixed workspace (split-K only with a reduction of fixed order). For a shard (`whole`: b of MN_NT, a of
  * MN_TN) cuBLASLt gives the full product's bytes, if the full product's algorithm can compute the shard.

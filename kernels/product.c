@@ -1,6 +1,6 @@
 /* The product of a tile: parts of a and b are packed, so that the innermost loop reads both in order, and a
  * few rows and columns of the result are summed up in registers (kernels/product_level.h). */
-#include "kernels/product.h"
+#include "kernels/tile.h"
 
 #include <string.h>
 

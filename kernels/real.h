@@ -21,13 +21,4 @@ static inline void mn_raise(struct mn_device *device) {
   if (*device->nonfinite == 0) *device->nonfinite = device->mark;
 }
 
-/* Applies a block epilogue to d, [rows, channels]. */
-void mn_block_cpu_fp32(struct mn_device *device, void *d, const struct mn_epilogue *epilogue);
-void mn_block_cpu_fp64(struct mn_device *device, void *d, const struct mn_epilogue *epilogue);
-
-/* Applies the update's rule. With gradient NULL, for SGD alone, m already holds momentum·m + gradient.
- * Returns at once if the nonfinite flag is set. */
-void mn_rule_cpu_fp32(struct mn_device *device, const struct mn_update *update, void *gradient);
-void mn_rule_cpu_fp64(struct mn_device *device, const struct mn_update *update, void *gradient);
-
 #endif

@@ -11,7 +11,7 @@
 #include <unistd.h>
 
 #include "kernels/device.h"
-#include "kernels/product.h"
+#include "kernels/tile.h"
 
 /* The processors that a quota of cgroup v2 leaves to this process, rounded up; INT_MAX without one. */
 static int quota(void) {

@@ -80,7 +80,7 @@ struct mn_device {
   struct mn_cuda *cuda;      /* CUDA streams, cuBLASLt handle and workspace; NULL on the CPU */
   struct mn_ranks *ranks;    /* that this device trains with (kernels/ranks/ranks.h); NULL without others */
   double stamps[2];          /* the CPU's stopwatch, ms */
-  void *room;                /* the CPU's, in which products pack their operands (kernels/product.h) … */
+  void *room;                /* the CPU's, in which products pack their operands (kernels/tile.h) … */
   int rooms;                 /* … for so many threads (mn_team_take) */
   char name[256];            /* to print: "NVIDIA H200", "CPU (16 threads)" */
   struct {

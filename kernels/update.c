@@ -1,11 +1,9 @@
 /* Updates on the CPU. Formulas: struct mn_rule, kernels/kernels.h. */
 #include <math.h>
-#include <string.h>
 
-#include "kernels/kernels.h"
 #include "kernels/lanes.h"
 #include "kernels/planes.h"
-#include "kernels/real.h"
+#include "kernels/tile.h"
 
 /* What the weights of one step have in common, and where they are. */
 struct step {
@@ -53,13 +51,14 @@ MN_INLINE void sgd(const struct step *s, int64_t i, int g, int m, int nesterov) 
   s->w[i] -= s->rate * (!m ? at : nesterov ? at + s->momentum * s->m[i] : s->m[i]);
 }
 
-/* The weights from `first` to before `last`. Each loop is of one kind of step, so that it becomes vectors. */
-MN_INLINE void span(const struct step *given, int64_t first, int64_t last) {
+/* A tile of weights, whose rows are ld apart. Each loop is of one kind of step, and so becomes vectors. */
+MN_INLINE void tile(const struct step *given, struct mn_tile t, int64_t ld) {
   const struct step s = *given; /* a copy, which no write to a weight can change */
 #define EACH(what)                                                                                           \
-  _Pragma("omp simd") for (int64_t i = first; i < last; i++) {                                               \
-    what;                                                                                                    \
-  }
+  for (int64_t first = t.row * ld + t.col, rows = t.rows; rows; rows--, first += ld)                         \
+    _Pragma("omp simd") for (int64_t i = first; i < first + t.cols; i++) {                                   \
+      what;                                                                                                  \
+    }
   if (s.v)
     EACH(adamw(&s, i))
   else if (!s.m)
@@ -73,33 +72,26 @@ MN_INLINE void span(const struct step *given, int64_t first, int64_t last) {
 #undef EACH
 }
 
-typedef void span_function(const struct step *step, int64_t first, int64_t last);
-#define SPAN(level, attribute)                                                                               \
-  attribute static void span_##level(const struct step *step, int64_t first, int64_t last) {                 \
-    span(step, first, last);                                                                                 \
+typedef void tile_function(const struct step *step, struct mn_tile t, int64_t ld);
+#define TILE(level, attribute)                                                                               \
+  attribute static void tile_##level(const struct step *step, struct mn_tile t, int64_t ld) {                \
+    tile(step, t, ld);                                                                                       \
   }
-#define NAME_AT(level, attribute) span_##level,
-MN_LEVELS(SPAN)
+#define NAME_AT(level, attribute) tile_##level,
+MN_LEVELS(TILE)
 
-void MN_CPU(mn_rule)(struct mn_device *device, const struct mn_update *update, void *gradient) {
-  enum { ELEMENTS = 2048 }; /* that are still in the cache when their planes are written */
-  static span_function *const levels[] = {MN_LEVELS(NAME_AT)};
-  if (*device->nonfinite) return;
-  span_function *const run = levels[mn_level()];
+void MN_CPU(mn_rule_tile)(const struct mn_device *device, const struct mn_update *update,
+                          const void *gradient, struct mn_tile t) {
+  static tile_function *const levels[] = {MN_LEVELS(NAME_AT)};
   const struct step step = step_of(update, gradient);
-  float *plane = update->w->planes[0];
+  const int64_t ld = update->w->cols;
   const float factor = update->w->scale ? update->w->scale->factor : 1;
-  const int64_t count = update->w->rows * update->w->cols;
-  MN_REQUIRE((step.m || !mn_rule_keeps_m(update->rule)) && !step.v == !mn_rule_keeps_v(update->rule) &&
-             (gradient || mn_rule_by_gemm(update->rule)));
-#pragma omp parallel for schedule(static) if (count > MN_PARALLEL_FROM)
-  for (int64_t first = 0; first < count; first += ELEMENTS) {
-    const int64_t last = first + ELEMENTS < count ? first + ELEMENTS : count;
-    run(&step, first, last);
-    for (int64_t i = first; plane && i < last; i++)
-      plane[i] = mn_to_plane_of(device, update->w, (float)step.w[i], factor);
+  levels[mn_level()](&step, t, ld);
+  for (int64_t row = t.row; update->w->planes[0] && row < t.row + t.rows; row++) {
+    float *plane = (float *)update->w->planes[0] + row * ld;
+    for (int64_t c = t.col; c < t.col + t.cols; c++)
+      plane[c] = mn_to_plane_of(device, update->w, (float)step.w[row * ld + c], factor);
   }
-  if (update->clears) memset(gradient, 0, (size_t)count * sizeof(real));
 }
 
 mn_status MN_CPU(mn_clip)(struct mn_device *device, double *scale, double *norm, const double *squares,

@@ -213,7 +213,7 @@ mutant "fused loss: factor 2 dropped" $b '(real)(2 * b->scale /' '(real)(b->scal
 mutant "fused loss: sign of the target" $b 'output(g, ops, c) - g->target[c];' \
   'output(g, ops, c) + g->target[c];'
 mutant "column sums: the loss beside them dropped" kernels/gemm.c 'return loss ? MN_CPU(mn_reduce)(device, loss) : MN_OK;' 'return MN_OK;'
-mutant "flag: not raised" $b 'if (bad) mn_raise(device);' ''
+mutant "flag: not raised" $b ') mn_raise(device);' ') return;'
 
 l=kernels/loss.c
 mutant "mse: sign of the target" $l '+= (a[k] - t[k]) * (a[k] - t[k])' '+= (a[k] + t[k]) * (a[k] + t[k])'
@@ -241,14 +241,15 @@ mutant "sgd: decay after momentum" $u ' nesterov ? at + s->momentum * s->m[i] : 
 mutant "sgd: nesterov without momentum" $u 'at + s->momentum * s->m[i] : s->m[i]' 'at + s->m[i] : s->m[i]'
 mutant "sgd: nesterov dropped" $u ' nesterov ? at + s->momentum * s->m[i] : s->m[i]' ' s->m[i]'
 mutant "sgd: clipping dropped" $u '(g ? s->scale * s->g[i]' '(g ? s->g[i]'
-mutant "sgd: plane left stale" $u 'plane[i] = mn_to_plane_of(device, update->w, (float)step.w[i], factor);' ';'
-mutant "sgd: ties of copies to even" $u 'mn_to_plane_of(device, update->w, (float)step.w[i], factor)' \
-  'mn_to_plane(device->plane_kind, (float)step.w[i], factor)'
+mutant "sgd: plane left stale" $u 'plane[c] = mn_to_plane_of(device, update->w, (float)step.w[row * ld + c], factor);' ';'
+mutant "sgd: ties of copies to even" $u 'mn_to_plane_of(device, update->w, (float)step.w[row * ld + c], factor)' \
+  'mn_to_plane(device->plane_kind, (float)step.w[row * ld + c], factor)'
 mutant "sgd: plane without its factor" $u 'update->w->scale ? update->w->scale->factor : 1;' '1;'
-mutant "sgd: sums of gradients stay" $u 'if (update->clears) memset(gradient' 'if (0) memset(gradient'
-mutant "sgd: every gradient cleared" $u 'if (update->clears) memset(gradient' 'if (gradient) memset(gradient'
+mutant "sgd: sums of gradients stay" kernels/gemm.c 'if (epilogue->update->clears) memset(d' 'if (0) memset(d'
+mutant "sgd: every gradient cleared" kernels/gemm.c 'if (epilogue->update->clears) memset(d' 'memset(d'
 mutant "sgd: sums are not said to be such" engine/tensor.c 'clears = how == MN_ADD' 'clears = 0'
-mutant "sgd: updates in spite of the flag" $u 'if (*device->nonfinite) return;' ''
+mutant "sgd: updates in spite of the flag" kernels/gemm.c 'if (*device->nonfinite) return MN_OK;
+    MN_TRY(run' 'MN_TRY(run'
 mutant "adamw: decay in the gradient" $u 's->w[i] = s->shrink * s->w[i] -' 's->w[i] = s->w[i] -'
 mutant "adamw: mean of gradients dropped" $u 's->beta1 * s->m[i] + s->rest1 * g;' 'g;'
 mutant "adamw: mean of squares not squared" $u 's->rest2 * g * g' 's->rest2 * g'
@@ -280,8 +281,8 @@ mutant "factor: without headroom" $n 'ldexpf(1, 15 - headroom - ilogbf' 'ldexpf(
 mutant "factor: without an end" $n 'return fminf(fmaxf(found, 1 / MN_FACTOR_MOST), MN_FACTOR_MOST);' 'return found;'
 mutant "factor: of zeros" $n 'if (!(largest > 0 && largest < INFINITY)) return factor;' 'if (!(largest < INFINITY)) return factor;'
 mutant "factor: of an infinity" $n 'if (!(largest > 0 && largest < INFINITY)) return factor;' 'if (!(largest > 0)) return factor;'
-mutant "scale: the largest of the last part" $b 'scale->largest = fmaxf(scale->largest, largest)' 'scale->largest = largest'
-mutant "scale: too large a value unseen" $b 'if (scale && largest * scale->factor > MN_FP16_MOST) bad = 1;' ''
+mutant "scale: the largest of the last part" $b 'scale->largest = fmaxf(scale->largest, found.largest)' 'scale->largest = found.largest'
+mutant "scale: too large a value unseen" $b '|| (scale && found.largest * scale->factor > MN_FP16_MOST)' ''
 m=kernels/elementwise.c
 mutant "round: never measures" $m 'if (scale && measure) {' 'if (scale && 0) {'
 mutant "round: always measures" $m 'if (scale && measure) {' 'if (scale) {'
@@ -293,6 +294,9 @@ mutant "rescale: sign of the slope" $m 'fabs(b->slope)' 'b->slope'
 mutant "rescale: beta forgotten" $m '* gamma + beta);' '* gamma);'
 mutant "rescale: a bound that is one channel wide" $m 'sqrt(width - 1)' 'sqrt(width)'
 mutant "gemm: factors stay in the product" kernels/gemm.c '1 / ((real)a->scale->factor * (real)b->scale->factor)' '1'
+mutant "tile: its sums begin anew" $b 'row % MN_CHUNK_ROWS == 0' '1'
+mutant "tile: values of the last alone" kernels/gemm.c 'poison += found.poison' 'poison = found.poison'
+mutant "tile: groups are cut" kernels/gemm.c 'cols / e->block->groups : e->kind' '1 : e->kind'
 mutant "gemm: adds in spite of the flag" kernels/gemm.c '(epilogue->kind == MN_ADD || epilogue->kind == MN_UPDATE)' 'epilogue->kind == MN_UPDATE'
 mutant "product: edges of tiles" kernels/gemm.c 'if (t.col + t.cols > p->cols) t.cols = p->cols - t.col;' ''
 mutant "product: blocks begin anew" kernels/product_level.h 'k ? 1 : p->beta' 'p->beta'
@@ -300,7 +304,7 @@ mutant "product: an edge is not read" kernels/product_level.h 'if (!whole && bet
 mutant "product: the overlap" kernels/product_level.h 'next : depth - LANES; /*' 'next : 0; /*'
 mutant "epilogue: adds in spite of the flag" kernels/gemm.c 'if (*device->nonfinite) return MN_OK;
 #pragma' '#pragma'
-mutant "dz: its largest not noted" $b 'if (scale) scale->largest = fmaxf(scale->largest, largest);' ''
+mutant "dz: its largest not noted" $b 'if (scale) scale->largest = fmaxf(scale->largest, found.largest);' ''
 mutant "y: under no factor" $b 'o->scale ? o->scale->factor : 1, kind}' '1, kind}'
 # the block called from outside
 o=layers/block_call.c
