@@ -210,7 +210,7 @@ mn_status mn_tape_run(struct mn_tape *tape, mn_status (*run)(void *data), void *
   device->nonfinite = tape->nonfinite;
   device->mark = tape->mark;
   if (device->type == MN_DEVICE_CPU && tape->largest_product < MN_TAPE_MEDIUM && !tape->device->all_threads)
-    omp_set_num_threads(tape->largest_product < MN_TAPE_SMALL || threads < 4 ? 1 : threads / 4);
+    omp_set_num_threads(tape->largest_product < MN_TAPE_SMALL || threads < 4 ? 1 : threads / 2);
   mn_status status = run(data);
   omp_set_num_threads(threads);
   device->nonfinite = nonfinite;

@@ -148,7 +148,7 @@ static struct trace trace_of(const char *name, const char *precision, int settin
   struct mn_device *device = open_or_skip(name, precision);
   struct training t = open_training(device, settings[setting], kind, rows);
   struct trace out;
-  t.pass->tape->largest_product = MN_TAPE_SMALL; /* or one thread would do it all */
+  t.pass->tape->largest_product = MN_TAPE_MEDIUM; /* or one thread would do it all */
   for (int k = 0; k < 4; k++) out.losses[k] = step(&t, (uint64_t)k);
   out.bytes = bytes_of(&t, &out.size);
   close_training(&t);
@@ -249,14 +249,14 @@ static mn_status count_threads(void *data) {
   return MN_OK;
 }
 
-/* A model of small products is one thread's, one of medium products has a quarter, and one of large products all,
+/* A model of small products is one thread's, one of medium products has half, and one of large products all,
  * as all have by --threads; and so has the caller again. */
 static void small_products_take_fewer_threads(void **state) {
   static const struct {
     int64_t rows, width;
     int of, all, expected;
   } cases[] = {
-      {64, 256, 9, 0, 1}, {128, 256, 9, 0, 2}, {128, 256, 3, 0, 1}, {512, 256, 9, 0, 9}, {4, 16, 9, 1, 9}};
+      {32, 192, 9, 0, 1}, {64, 256, 9, 0, 4}, {128, 256, 3, 0, 1}, {512, 256, 9, 0, 9}, {4, 16, 9, 1, 9}};
   struct mn_device *device = open_or_skip(*state, "fp32");
   for (size_t i = 0; i < COUNT(cases); i++) {
     struct mn_tape *tape;
