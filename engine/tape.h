@@ -17,9 +17,9 @@
 enum { MN_NODE_INPUTS = 6, MN_TAPE_GRAPHS = 64 };
 
 /* On the CPU a tape whose largest product has fewer multiply-adds than MN_TAPE_SMALL runs on one thread, and
- * one below MN_TAPE_MEDIUM on half of the threads, or on one of two or three. On 16 cores half of them take most
- * of what there is to win, and beside two busy processes they are 1.5 times as fast as all; of two cores both
- * win up to a fifth when they are idle and lose a fifth beside a busy process (tests/RESULTS.md). */
+ * one below MN_TAPE_MEDIUM on half of the threads, or on one of two or three. On 16 cores half of them take
+ * most of what there is to win, and beside two busy processes they are 1.5 times as fast as all; of two cores
+ * both win up to a fifth when they are idle and lose a fifth beside a busy process (tests/RESULTS.md). */
 enum { MN_TAPE_SMALL = 1 << 21, MN_TAPE_MEDIUM = 1 << 25 };
 
 struct mn_tape;
