@@ -96,8 +96,9 @@ $(BUILD)/found: $(BUILD)/flags.cc
 	$(Q)$(PACKAGES) --build -- $(CC) $(CFLAGS) $(LDFLAGS) && touch $@
 	$(Q)$(if $(filter 1,$(CUDA)),echo "  CUDA for $(CUDA_ARCH) takes minutes to compile; make CUDA=0 leaves it out and takes seconds")
 
-# A product's sum is made of fused multiply-adds.
-$(BUILD)/kernels/product.%.o: override CFLAGS += -ffp-contract=fast
+# A product's sum is made of fused multiply-adds, also under gcc's -O1.
+FUSED   := -ffp-contract=fast $(if $(findstring clang,$(CC)),,-fexpensive-optimizations)
+$(BUILD)/kernels/product.%.o: override CFLAGS += $(FUSED)
 $(BUILD)/%.fp32.o: %.c $(BUILD)/flags.cc | $(BUILD)/found
 	$(call say,CC,$@)mkdir -p $(@D) && $(CC) $(CFLAGS) -MMD -MP -c -o $@ $<
 $(BUILD)/%.fp64.o: %.c $(BUILD)/flags.cc | $(BUILD)/found

@@ -60,4 +60,13 @@ static inline int mn_level(void) {
 }
 #endif
 
+/* Whether products are made of fused multiply-adds, on which their last bits depend. */
+static inline int mn_fused(void) {
+#ifdef __x86_64__
+  return mn_level() > 0;
+#else
+  return 1;
+#endif
+}
+
 #endif

@@ -1,4 +1,4 @@
-/* The roundings of planes on the CPU, which keeps a plane's value in a float, so that sgemm can read it, and
+/* The roundings of planes on the CPU, which keeps a plane's value in a float, so that products read it, and
  * the choice of a scale's factor. */
 #ifndef MN_KERNELS_PLANES_H
 #define MN_KERNELS_PLANES_H

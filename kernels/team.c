@@ -84,6 +84,8 @@ static mn_status try_stacks(int threads) {
   return MN_OK;
 }
 
+static _Thread_local int running; /* of the calling thread's team, which libgomp keeps */
+
 static mn_status start(void) {
   enum { LEAST = 128 << 10 }; /* bytes; with less libgomp ends the process */
   const char *stack = getenv("OMP_STACKSIZE");
@@ -97,11 +99,13 @@ static mn_status start(void) {
                    "OMP_STACKSIZE=%s is too small a stack for a thread that computes: unset it, or "
                    "give 1M or more",
                    stack);
+  if (asked <= running) return MN_OK;
   MN_TRY(try_stacks(asked));
 #pragma omp parallel reduction(+ : started)
   started++;
   if (started < asked && !omp_in_parallel()) __atomic_store_n(&most_threads, started, __ATOMIC_RELAXED);
   mn_team_limit();
+  running = asked;
   return MN_OK;
 }
 

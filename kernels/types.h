@@ -63,7 +63,7 @@ struct mn_device {
   enum mn_plane_kind plane_kind;
   int planes;   /* planes of an operand that GEMMs read: 0, 1 or 2 */
   size_t plane; /* bytes of a plane's element: 2 on CUDA, and 4 on the CPU, which keeps the rounded value in a
-                   float so that sgemm can read it; 0 without planes */
+                   float so that products read it; 0 without planes */
   int scaled;   /* planes hold scaled values: struct mn_scale */
   int has_own_gemm; /* for this GPU and precision */
   int reserved_sms; /* multiprocessors that the GEMM of our own leaves free, for what runs beside it: a

@@ -101,7 +101,7 @@ mutant() {
   train/command/verify.c) order=${alone:-test_doubts} ;;
   data/*) order=${alone:-test_loader} ;;
   kernels/real.h) order=${alone:-test_kernels} ;;
-  kernels/elementwise.c | kernels/gemm.c) order=${alone:-test_planes test_kernels test_block test_fused} ;;
+  kernels/elementwise.c | kernels/gemm.c) order=${alone:-test_planes test_kernels test_block test_fused test_nonfinite} ;;
   engine/ranks/hosts.c) order=${alone:-test_hosts} ;;
   layers/block_call.c | kernels/stream.[ch]) order=${alone:-test_block_call test_block_update} ;;
   layers/block.c) order=${alone:-test_block_update test_optimizer test_retake} ;;
@@ -298,6 +298,7 @@ mutant "tile: its sums begin anew" $b 'row % MN_CHUNK_ROWS == 0' '1'
 mutant "tile: values of the last alone" kernels/gemm.c 'poison += found.poison' 'poison = found.poison'
 mutant "tile: groups are cut" kernels/gemm.c 'cols / e->block->groups : e->kind' '1 : e->kind'
 mutant "gemm: adds in spite of the flag" kernels/gemm.c '(epilogue->kind == MN_ADD || epilogue->kind == MN_UPDATE)' 'epilogue->kind == MN_UPDATE'
+mutant "gemm: updates in spite of the flag" kernels/gemm.c '(epilogue->kind == MN_ADD || epilogue->kind == MN_UPDATE)' 'epilogue->kind == MN_ADD'
 mutant "product: edges of tiles" kernels/gemm.c 'if (t.col + t.cols > p->cols) t.cols = p->cols - t.col;' ''
 mutant "product: blocks begin anew" kernels/product_level.h 'k ? 1 : p->beta' 'p->beta'
 mutant "product: an edge is not read" kernels/product_level.h 'if (!whole && beta != 0)' 'if (0)'

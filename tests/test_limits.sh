@@ -30,11 +30,14 @@ ladder() {
     code=0
     under "$1" "$limit" "$4" "${@:5}" || code=$?
     case $code in
-    0) done=$((done + 1)) ;;
+    0)
+      done=$((done + 1))
+      [ $refused = 0 ] || complain "$words $limit: done, and refused with more"
+      ;;
     71) refused=$((refused + 1)) ;;
     *) complain "$words $limit: exit code $code" ;;
     esac
-    [ $code = 0 ] || [ "$(grep -c '' "$folder/err"):$(grep -c '^minnow: ' "$folder/err")" = 1:1 ] || complain "$words $limit: not one line"
+    [ $code = 0 ] || [ "$(grep -c '' "$folder/err"):$(grep -cE '^minnow: .*(no memory|no .*; |cannot be started)' "$folder/err")" = 1:1 ] || complain "$words $limit: not one line"
   done
   [ $((done * refused)) -gt 0 ] || complain "$words: $done times done, $refused times refused"
   passed=$((passed + 1))

@@ -126,7 +126,7 @@ $(BUILD)/train/install/example.o: $(BUILD)/tests/include/minnow/minnow.h
 $(BUILD)/tests/include/minnow/minnow.h:
 	$(Q)mkdir -p $(@D) && echo '#include "train/minnow.h"' >$@
 
-$(BUILD)/tests/test_product.o: override CFLAGS += -ffp-contract=fast # as product.c
+$(BUILD)/tests/test_product%.o: override CFLAGS += $(FUSED)
 $(BUILD)/tests/%: $(BUILD)/tests/%.o $(BUILD)/libminnow.a
 	$(call say,LD,$@)$(CC) $(LDFLAGS) -o $@ $(filter %.o,$^) $(filter %.a,$^) $(CMOCKA_LIBS) $(LDLIBS)
 

@@ -17,6 +17,7 @@
 #include "engine/ranks/ranks.h"
 #include "engine/thread.h"
 #include "kernels/device.h"
+#include "kernels/lanes.h"
 #include "kernels/planes.h"
 #include "train/checkpoint/layout.h"
 #include "train/minnow.h"
@@ -45,12 +46,15 @@ int mn_describe_fingerprint(const struct mn_device *device, struct mn_text out[M
   mn_hdf5_unlock();
   int count = 0;
   set_text(&out[count++], "version", "%s", "minnow " MINNOW_VERSION);
-  set_text(&out[count++], "device", "%s", device->name);
+  set_text(&out[count++], "device", "%s", device->type == MN_DEVICE_CPU ? "CPU" : device->name);
   set_text(&out[count++], "precision", "%s", mn_precision_name(device->precision));
   set_text(&out[count++], "hdf5", "%u.%u.%u", major, minor, release);
   if (device->ranks)
     set_text(&out[count++], "ranks", "%dx%d", device->ranks->shards.size, device->ranks->replicas.size);
-  if (device->type == MN_DEVICE_CPU) return count;
+  if (device->type == MN_DEVICE_CPU) {
+    set_text(&out[count++], "products", mn_fused() ? "fused" : "rounded");
+    return count;
+  }
   set_text(&out[count++], "cuda", "%s", device->versions.cuda);
   set_text(&out[count++], "driver", "%s", device->versions.driver);
   set_text(&out[count++], "cublaslt", "%s", device->versions.cublaslt);

@@ -1,0 +1,3 @@
+/* The same of doubles. */
+#define MN_DOUBLE
+#include "tests/test_product.c"
