@@ -43,23 +43,24 @@ MN_INLINE real gradient(const struct group *g, unsigned ops, int64_t c) {
   return ops & MN_OP_ACTIVATE ? (v > 0 ? dy : low) : dy;
 }
 
-/* Σ (z − from) over the group. */
-MN_INLINE real sum_from(const struct group *g, real from) {
-  real sum[MN_LANES] = {0};
-  MN_EACH(g->lanes, g->width, c, i, sum[i] += g->z[c] - from;)
-  return mn_total(sum, g->lanes);
-}
-
-/* Centred variance: the mean first, then the mean of the squared differences from it. The mean is summed
- * relative to the first element, so that the mean of a constant group is exactly the constant and v = beta; a
- * second sum relative to that mean removes most of its rounding error. */
+/* The mean is summed relative to the first element, so that the mean of a constant group is exactly the
+ * constant and v = beta. A second sum relative to that mean removes most of its rounding error, and of the
+ * squared differences from it the error's square. */
 MN_INLINE void statistics(struct group *g, real eps) {
-  real width = (real)g->width, lanes[MN_LANES] = {0};
-  g->mean = g->z[0] + sum_from(g, g->z[0]) / width;
-  g->mean += sum_from(g, g->mean) / width;
-  MN_EACH(g->lanes, g->width, c, i, lanes[i] += (g->z[c] - g->mean) * (g->z[c] - g->mean);)
-  const real squares = mn_total(lanes, g->lanes);
-  g->rstd = 1 / (real)sqrt(squares / width + eps) + 0 * squares; /* NaN if they overflow */
+  const real part = 1 / (real)g->width, first = g->z[0];
+  real lanes[MN_LANES] = {0}, squares[MN_LANES] = {0};
+  MN_EACH(g->lanes, g->width, c, i, lanes[i] += g->z[c] - first;)
+  const real about = first + mn_total(lanes, g->lanes) * part;
+  memset(lanes, 0, sizeof lanes);
+  MN_EACH(g->lanes, g->width, c, i, {
+    const real from = g->z[c] - about;
+    lanes[i] += from;
+    squares[i] += from * from;
+  })
+  const real off = mn_total(lanes, g->lanes) * part;
+  const real variance = mn_total(squares, g->lanes) * part - off * off;
+  g->mean = about + off;
+  g->rstd = 1 / (real)sqrt(variance + eps) + 0 * variance; /* NaN if squares overflow */
 }
 
 MN_INLINE real output(const struct group *g, unsigned ops, int64_t c) {
@@ -77,19 +78,14 @@ MN_INLINE struct plane plane_at(const struct mn_operand *o, enum mn_plane_kind k
   return (struct plane){(float *)o->planes[0] + at, o->scale ? o->scale->factor : 1, kind};
 }
 
-/* Writes y of the group, in the forms that are not NULL; returns 0, or NaN when a value is not finite. */
-MN_INLINE real forward(const struct group *g, unsigned ops, real *y, struct plane plane) {
-  real poison = 0;
-  if (y) {
-#pragma omp simd reduction(+ : poison)
-    for (int64_t c = 0; c < g->width; c++) y[c] = output(g, ops, c), poison += 0 * y[c];
-  } else {
-#pragma omp simd reduction(+ : poison)
-    for (int64_t c = 0; c < g->width; c++) poison += 0 * output(g, ops, c);
-  }
+/* Writes y of the group, in the forms that are not NULL. Adds NaN to poison when a value is not finite. */
+MN_INLINE void forward(const struct group *g, unsigned ops, real *y, struct plane plane, real *poison) {
+  if (y) /* outside the loop, which is half as fast otherwise */
+    MN_EACH(g->lanes, g->width, c, i, poison[i] += 0 * (y[c] = output(g, ops, c));)
+  else
+    MN_EACH(g->lanes, g->width, c, i, poison[i] += 0 * output(g, ops, c);)
   for (int64_t c = 0; plane.to && c < g->width; c++)
     plane.to[c] = mn_to_plane(plane.kind, (float)output(g, ops, c), plane.factor);
-  return poison;
 }
 
 MN_INLINE real input_gradient(const struct group *g, unsigned ops, int64_t c, real m1, real m2) {
@@ -97,11 +93,12 @@ MN_INLINE real input_gradient(const struct group *g, unsigned ops, int64_t c, re
   return ops & MN_OP_NORM ? g->rstd * (at * g->gamma[c] - m1 - standardised(g, c) * m2) : at;
 }
 
-/* Writes dz of the group, in the forms that are not NULL, and adds to the column sums. dz may be g->z or
- * g->dy: each element is read before it is written, and dz is written last. */
-MN_INLINE struct mn_noticed backward(const struct group *g, unsigned ops, real *dz, struct plane plane,
-                                     real *dbias, real *dgamma, real *dbeta) {
-  real m1 = 0, m2 = 0, poison = 0;
+/* Writes dz of the group, in the forms that are not NULL, adds to the column sums, and returns the largest
+ * |dz|, if its plane is scaled. dz may be g->z or g->dy: each element is read before it is written, and dz is
+ * written last. */
+MN_INLINE float backward(const struct group *g, unsigned ops, real *dz, struct plane plane, real *dbias,
+                         real *dgamma, real *dbeta, real *poison) {
+  real m1 = 0, m2 = 0;
   float largest = 0;
   if (ops & MN_OP_NORM) {
     real sum[MN_LANES] = {0}, products[MN_LANES] = {0};
@@ -123,18 +120,13 @@ MN_INLINE struct mn_noticed backward(const struct group *g, unsigned ops, real *
     }
   for (int64_t c = 0; plane.to && c < g->width; c++)
     plane.to[c] = mn_to_plane(plane.kind, (float)input_gradient(g, ops, c, m1, m2), plane.factor);
-  if (ops & MN_OP_BIAS) {
-#pragma omp simd
-    for (int64_t c = 0; c < g->width; c++) dbias[c] += input_gradient(g, ops, c, m1, m2);
-  }
-  if (dz) {
-#pragma omp simd reduction(+ : poison)
-    for (int64_t c = 0; c < g->width; c++) dz[c] = input_gradient(g, ops, c, m1, m2), poison += 0 * dz[c];
-  } else {
-#pragma omp simd reduction(+ : poison)
-    for (int64_t c = 0; c < g->width; c++) poison += 0 * input_gradient(g, ops, c, m1, m2);
-  }
-  return (struct mn_noticed){poison, largest};
+  MN_EACH(g->lanes, g->width, c, i, {
+    const real at = input_gradient(g, ops, c, m1, m2);
+    if (ops & MN_OP_BIAS) dbias[c] += at;
+    if (dz) dz[c] = at;
+    poison[i] += 0 * at;
+  })
+  return largest;
 }
 
 MN_INLINE real squared_error(const struct group *g, unsigned ops) {
@@ -162,13 +154,12 @@ MN_INLINE struct group group_at(const struct mn_block *b, unsigned ops, int64_t 
   return g;
 }
 
-/* Computes z, mean and rstd of a group, and writes z, mean, rstd and y, each unless NULL. Returns 0, or NaN
- * when a value is not finite. */
-MN_INLINE real forward_at(const struct mn_block *b, enum mn_plane_kind planes, unsigned ops, const real *d,
-                          int64_t row, int64_t c0, struct group *g) {
+/* Computes z, mean and rstd of a group, and writes z, mean, rstd and y, each unless NULL. */
+MN_INLINE void forward_at(const struct mn_block *b, enum mn_plane_kind planes, unsigned ops, const real *d,
+                          int64_t row, int64_t c0, struct group *g, real *poison) {
   const int64_t at = row * b->channels + c0, k = row * b->groups + c0 / g->width;
   if (ops & MN_OP_BIAS)
-    for (int64_t c = 0; c < g->width; c++) g->z[c] = d[at + c] + ((const real *)b->bias)[c0 + c];
+    MN_EACH(g->lanes, g->width, c, i, g->z[c] = d[at + c] + ((const real *)b->bias)[c0 + c];)
   else if (d != b->z)
     memcpy(g->z, d + at, (size_t)g->width * sizeof(real));
   if (ops & MN_OP_NORM) {
@@ -177,13 +168,13 @@ MN_INLINE real forward_at(const struct mn_block *b, enum mn_plane_kind planes, u
     if (b->rstd) ((real *)b->rstd)[k] = g->rstd;
   }
   real *y = b->y && b->y->real ? (real *)b->y->real + at : NULL;
-  return forward(g, ops, y, plane_at(b->y, planes, at));
+  forward(g, ops, y, plane_at(b->y, planes, at), poison);
 }
 
 /* Writes dz of the group and adds to its chunk's column sums. Of the loss, whose gradient dy is then, the
  * group's part is stored too. */
-MN_INLINE struct mn_noticed backward_at(const struct mn_block *b, enum mn_plane_kind planes, unsigned ops,
-                                        const real *dy, int64_t row, int64_t c0, struct group g) {
+MN_INLINE float backward_at(const struct mn_block *b, enum mn_plane_kind planes, unsigned ops, const real *dy,
+                            int64_t row, int64_t c0, struct group g, real *poison) {
   const int64_t at = row * b->channels + c0, plane = mn_chunks(b->rows) * b->channels;
   real loss = 0;
   if (!g.loss) {
@@ -196,10 +187,8 @@ MN_INLINE struct mn_noticed backward_at(const struct mn_block *b, enum mn_plane_
   }
   real *sums = (real *)b->sums + row / MN_CHUNK_ROWS * b->channels + c0;
   real *dz = b->dz->real ? (real *)b->dz->real + at : NULL;
-  struct mn_noticed of =
-      backward(&g, ops, dz, plane_at(b->dz, planes, at), sums, sums + plane, sums + 2 * plane);
-  of.poison += 0 * loss;
-  return of;
+  poison[0] += 0 * loss;
+  return backward(&g, ops, dz, plane_at(b->dz, planes, at), sums, sums + plane, sums + 2 * plane, poison);
 }
 
 /* Each chunk of rows has its own column sums, so no two tiles write the same ones. */
@@ -208,7 +197,8 @@ MN_INLINE struct mn_noticed tile(const struct mn_block *b, enum mn_epilogue_kind
                                  struct mn_tile t) {
   const int64_t width = ops & MN_OP_NORM ? b->channels / b->groups : t.cols;
   const int64_t plane = mn_chunks(b->rows) * b->channels;
-  struct mn_noticed all = {0, 0};
+  real poison[MN_LANES] = {0};
+  float largest = 0;
   for (int64_t row = t.row; row < t.row + t.rows; row++) {
     if (kind != MN_BLOCK && row % MN_CHUNK_ROWS == 0)
       for (int i = 0; i < 3; i++)
@@ -217,15 +207,13 @@ MN_INLINE struct mn_noticed tile(const struct mn_block *b, enum mn_epilogue_kind
                  (size_t)t.cols * sizeof(real));
     for (int64_t c0 = t.col; c0 < t.col + t.cols; c0 += width) {
       struct group g = group_at(b, ops, row, c0, width, lanes, kind == MN_BLOCK_BACKWARD);
-      if (kind != MN_BLOCK_BACKWARD) all.poison += forward_at(b, planes, ops, d, row, c0, &g);
+      if (kind != MN_BLOCK_BACKWARD) forward_at(b, planes, ops, d, row, c0, &g, poison);
       if (kind == MN_BLOCK) continue;
       g.loss = kind == MN_BLOCK_LOSS;
-      struct mn_noticed of = backward_at(b, planes, ops, d, row, c0, g);
-      all.poison += of.poison;
-      all.largest = fmaxf(all.largest, of.largest);
+      largest = fmaxf(largest, backward_at(b, planes, ops, d, row, c0, g, poison));
     }
   }
-  return all;
+  return (struct mn_noticed){mn_total(poison, MN_LANES), largest};
 }
 
 typedef struct mn_noticed tile_function(const struct mn_block *b, enum mn_epilogue_kind kind,

@@ -32,7 +32,9 @@ MN_INLINE int mn_lanes(int64_t width) {
 
 /* The sum of the lanes, halves added to halves. */
 MN_INLINE real mn_total(real sums[MN_LANES], int lanes) {
+#pragma GCC unroll 4
   for (int half = lanes / 2; half; half /= 2)
+#pragma GCC unroll 8
     for (int i = 0; i < half; i++) sums[i] += sums[i + half];
   return sums[0];
 }

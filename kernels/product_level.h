@@ -107,9 +107,10 @@ TARGET MN_INLINE void LEVEL(pack_rows)(real *to, const real *a, int64_t ld, int6
 TARGET MN_INLINE void LEVEL(pack_across)(real *to, const real *a, int64_t ld, int64_t rows, int64_t depth) {
   for (int64_t k = 0; k < depth; k++, a += ld, to += ROWS)
     for (int64_t i = 0; i < rows; i += ROWS)
-      if (rows - i >= ROWS) UNROLL
-  for (int r = 0; r < ROWS; r++) to[i * DOWN + r] = a[i + r];
-  else for (int r = 0; r < ROWS; r++) to[i * DOWN + r] = i + r < rows ? a[i + r] : 0;
+      if (rows - i >= ROWS)
+        memcpy(to + i * DOWN, a + i, ROWS * sizeof(real));
+      else
+        for (int r = 0; r < ROWS; r++) to[i * DOWN + r] = i + r < rows ? a[i + r] : 0;
 }
 
 TARGET static void LEVEL(tile)(const struct mn_product *p, struct mn_tile t, real *room) {

@@ -160,14 +160,14 @@ mutant "y: gamma taken per group" $b 'standardised(g, c) * g->gamma[c] + ' 'stan
 mutant "y: sign of the slope" $b 'low = g->slope * v' 'low = -g->slope * v'
 mutant "y: slope on the wrong side" $b '(v > 0 ? v : low)' '(v < 0 ? v : low)'
 # the statistics
-mutant "eps: twice" $b 'squares / width + eps)' 'squares / width + 2 * eps)'
-mutant "eps: none" $b 'squares / width + eps)' 'squares / width)'
-mutant "eps: outside the root" $b '(real)sqrt(squares / width + eps)' '((real)sqrt(squares / width) + eps)'
-mutant "variance: unbiased" $b 'sqrt(squares / width' 'sqrt(squares / (width > 1 ? width - 1 : 1)'
-mutant "variance: one pass" $b 'g->rstd = 1 / (real)sqrt(squares / width + eps) + 0 * squares; /* NaN if they overflow */' \
+mutant "eps: twice" $b 'sqrt(variance + eps)' 'sqrt(variance + 2 * eps)'
+mutant "eps: none" $b 'sqrt(variance + eps)' 'sqrt(variance)'
+mutant "eps: outside the root" $b '(real)sqrt(variance + eps)' '((real)sqrt(variance) + eps)'
+mutant "variance: unbiased" $b 'mn_total(squares, g->lanes) * part' 'mn_total(squares, g->lanes) / (real)(g->width > 1 ? g->width - 1 : 1)'
+mutant "variance: one pass" $b 'g->rstd = 1 / (real)sqrt(variance + eps) + 0 * variance; /* NaN if squares overflow */' \
   'real raw = 0;
   for (int64_t c = 0; c < g->width; c++) raw += g->z[c] * g->z[c];
-  g->rstd = 1 / (real)sqrt(raw / width - g->mean * g->mean + eps);'
+  g->rstd = 1 / (real)sqrt(raw * part - g->mean * g->mean + eps);'
 mutant "statistics: over the batch" $b 'statistics(g, (real)b->eps);' \
   '{
       real sum = 0, squares = 0, count = (real)(b->rows * g->width);
@@ -205,7 +205,7 @@ mutant "dz: gamma dropped from m2" $b 'products[i] += h * z;' 'products[i] += at
 mutant "dz: m1 is a sum" $b 'mn_total(sum, g->lanes) / (real)g->width' 'mn_total(sum, g->lanes)'
 mutant "dz: m2 is a sum" $b 'mn_total(products, g->lanes) / (real)g->width' 'mn_total(products, g->lanes)'
 # the column sums, the loss in the epilogue, the flag
-mutant "dbias: sign" $b 'dbias[c] += input_gradient' 'dbias[c] -= input_gradient'
+mutant "dbias: sign" $b 'dbias[c] += at;' 'dbias[c] -= at;'
 mutant "dgamma: sign" $b 'dgamma[c] += at * z;' 'dgamma[c] -= at * z;'
 mutant "dbeta: sign" $b 'dbeta[c] += at;' 'dbeta[c] -= at;'
 mutant "column sums: a chunk left out" kernels/gemm.c 'for (int64_t k = 1; k < chunks; k++)' 'for (int64_t k = 2; k < chunks; k++)'

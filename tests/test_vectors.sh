@@ -29,7 +29,7 @@ vectors() {
   done
 }
 for real in "" -DMN_DOUBLE; do
-  vectors kernels/block.c 10 $real
+  vectors kernels/block.c 9 $real
   vectors kernels/update.c 5 $real
 done
 echo "$passed passed, 0 failed"
