@@ -150,7 +150,6 @@ static mn_status allocate(struct synthetic *d) {
 static mn_status make_teacher(struct synthetic *d) {
   int64_t inputs = d->base.inputs, outputs = d->base.outputs;
   double bound = 1 / sqrt((double)inputs);
-  MN_TRY(allocate(d));
   MN_TRY(fill(d, WEIGHT, outputs * inputs, MN_RANDOM_TEACHER + 0, 0, bound));
   MN_TRY(fill(d, BIAS, outputs, MN_RANDOM_TEACHER + 1, 0, bound));
   MN_TRY(fill(d, GAMMA, outputs, MN_RANDOM_TEACHER + 2, 0, 0.5));
@@ -181,18 +180,17 @@ mn_status mn_dataset_synthetic(struct mn_dataset **out, enum mn_part part, int64
   char name[16] = "cpu";
   if (like && like->type == MN_DEVICE_CUDA) snprintf(name, sizeof name, "cuda:%d", like->ordinal);
   mn_status status = mn_device_open(&d->device, name, "fp64");
+  /* No other device is used instead, since its bytes would differ. */
+  if (status == MN_OK && (status = allocate(d)) == MN_NO_MEMORY)
+    mn_fail(status,
+            "%s has no room for a synthetic teacher of %lld inputs and %lld outputs, whose weights take "
+            "%.1f MiB; fewer of either, or the rows of a file, would do",
+            like ? like->name : "this machine", (long long)inputs, (long long)outputs,
+            (double)inputs * (double)outputs * sizeof(double) / 1048576);
   if (status == MN_OK) status = make_teacher(d);
   if (status == MN_OK)
     *out = &d->base;
   else
     synthetic_close(&d->base);
-  /* No other device is used instead, since its bytes would differ. */
-  if (status == MN_NO_MEMORY)
-    return mn_fail(
-        status,
-        "%s has no room for a synthetic teacher of %lld inputs and %lld outputs, whose weights take "
-        "%.1f MiB; fewer of either, or the rows of a file, would do",
-        like ? like->name : "this machine", (long long)inputs, (long long)outputs,
-        (double)inputs * (double)outputs * sizeof(double) / 1048576);
   return status;
 }

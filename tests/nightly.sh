@@ -79,6 +79,7 @@ suite lint make lint
 suite cuda architectures
 suite bare tests/distributions.sh bookworm trixie noble
 suite slurm make test-slurm
+suite arm64 tests/arm64.sh
 suite strikes make test-strikes ARGS="--count 20"
 suite valgrind env QUICK=1 make CUDA=0 BUILD=build/plain test-valgrind
 suite allocations env ALLOCATIONS=all make check ONLY=test_allocations
