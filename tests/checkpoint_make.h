@@ -19,7 +19,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "data/hdf5.h"
+#include "data/hdf5/hdf5.h"
 #include "train/checkpoint/checkpoint.h"
 #include "train/checkpoint/layout.h"
 

@@ -17,7 +17,7 @@
 #include <unistd.h>
 
 #include "data/dataset.h"
-#include "data/hdf5.h"
+#include "data/hdf5/hdf5.h"
 
 /* ---- a folder for the program, and data.h5 in it, which each test leaves behind ---- */
 

@@ -34,17 +34,18 @@ may_include engine kernels kernels/ranks
 may_include engine/ranks kernels kernels/ranks engine
 may_include layers kernels kernels/ranks engine engine/ranks
 may_include data kernels kernels/ranks engine
+may_include data/hdf5 kernels engine data
 may_include train kernels kernels/ranks engine engine/ranks layers data
-may_include train/checkpoint kernels engine engine/ranks layers data train
-may_include train/check kernels engine layers data train
-may_include train/command kernels kernels/ranks engine engine/ranks layers data train train/checkpoint train/check
+may_include train/checkpoint kernels engine engine/ranks layers data data/hdf5 train
+may_include train/check kernels engine layers data data/hdf5 train
+may_include train/command kernels kernels/ranks engine engine/ranks layers data data/hdf5 train train/checkpoint train/check
 may_include train/install train
-may_include tests kernels kernels/hopper kernels/ranks engine engine/ranks layers data train train/checkpoint train/check train/command
+may_include tests kernels kernels/hopper kernels/ranks engine engine/ranks layers data data/hdf5 train train/checkpoint train/check train/command
 may_include tests/faults kernels
 may_include tests/peers kernels engine layers data train
 may_include tests/ranks kernels engine engine/ranks data train
-may_include tests/torn kernels engine data train train/checkpoint train/check train/command tests
-may_include tests/fuzz kernels engine data train train/checkpoint train/check train/command tests tests/torn
+may_include tests/torn kernels engine data data/hdf5 train train/checkpoint train/check train/command tests
+may_include tests/fuzz kernels engine data data/hdf5 train train/checkpoint train/check train/command tests tests/torn
 
 # One line for each include of a file of ours, in quotes or angle brackets: FILE:LINE, its folder, the included file's folder, FILE,
 # the included file.

@@ -87,15 +87,15 @@ mutant() {
   engine/tensor.c) order=${alone:-test_masters test_kernels test_optimizer test_tape} ;;
   kernels/memory.c) order=${alone:-test_masters test_kernels test_loader test_optimizer test_tape} ;;
   kernels/planes.h) order=${alone:-test_masters test_planes test_kernels test_optimizer test_tape} ;;
-  data/dataset.c | data/hdf5_file.c) order=${alone:-test_reading test_library} ;;
-  data/hdf5_chunk.c | data/hdf5.c) order=${alone:-test_chunks} ;;
+  data/dataset.c | data/hdf5/dataset_file.c | data/hdf5/file.c) order=${alone:-test_reading test_library} ;;
+  data/hdf5/chunk.c | data/hdf5/hdf5.c) order=${alone:-test_chunks} ;;
   data/fingerprint.c) order=${alone:-test_fingerprint} ;;
   train/command/resume.c | train/command/owned.c | train/command/files.c) order=${alone:-test_resume test_owned} ;;
   kernels/status.c) order=${alone:-test_owned test_command} ;;
   data/order.c) order=${alone:-test_order test_loader} ;;
   data/held_out.c) order=${alone:-test_held_out} ;;
   data/columns.c) order=${alone:-test_standardize} ;;
-  data/class_names.c) order=${alone:-test_words} ;;
+  data/class_names.c | data/hdf5/words.c) order=${alone:-test_words} ;;
   data/arrays.c) order=${alone:-test_arrays} ;;
   data/read.c) order=${alone:-test_rows test_loader test_standardize test_library} ;;
   train/command/verify.c) order=${alone:-test_doubts} ;;
@@ -360,11 +360,11 @@ mutant "pieces: all of the first random numbers" $tc 'whole->drawn + (uint64_t)f
 mutant "weights: stale from the beginning" $tc 'w->stale = !w->split;' 'w->stale = 1;'
 
 # what is read past HDF5, and by several threads
-d=data/dataset.c
+d=data/hdf5/dataset_file.c
 mutant "reading: where the rows begin dropped" $d 'offset = a->object.offset + (uint64_t)at' 'offset = (uint64_t)at'
-mutant "reading: a double taken for a float" data/hdf5_file.c 'wide > 0 ? sizeof(double) : 0' 'wide > 0 ? sizeof(float) : 0'
+mutant "reading: a double taken for a float" data/hdf5/file.c 'wide > 0 ? sizeof(double) : 0' 'wide > 0 ? sizeof(float) : 0'
 mutant "reading: packed reals as they stand" $d '!o->filters && !a->packed ?' '!o->filters ?'
-mutant "reading: interruption is an error" data/hdf5.c \
+mutant "reading: interruption is an error" data/hdf5/hdf5.c \
   'if (done < 0 && errno == EINTR) continue;
     if (done < 0) return errno;' 'if (done < 0) return errno;'
 mutant "reading: a cut file read as whole" $d 'if (got < (size_t)here * a->direct)' 'if (got > (size_t)here * a->direct)'
@@ -372,7 +372,7 @@ mutant "reading: values not checked" $d 'MN_TRY(check_stored(d, a, at, here, to,
 mutant "missing: all below a limit and a value alike" $d 'side < 0 ? -INFINITY : value - slack' '-INFINITY'
 mutant "missing: no value is equal to itself" $d 'value - slack, high' 'value + slack, high'
 mutant "missing: unsigned integers as they stand" $d 'values[i] < 0 ? a->wrap : 0' '0'
-mutant "reading: column of another row" $d '(long long)((at + i) % cols)' '(long long)(i % cols)'
+mutant "reading: column of another row" data/dataset.c '(long long)((at + i) % cols)' '(long long)(i % cols)'
 mutant "reading: through HDF5 all the same" $d 'if (a->direct == real) return read_direct(d, a, first, count, out);' ''
 
 # arrays
@@ -388,17 +388,17 @@ mutant "prediction: an output beyond a float handed on" train/evaluate.c 'if (mn
 mutant "defaults: no warm-up" train/trainer.c 'steps < 1000 ? steps / 10 : 100' '0'
 
 # chunks of HDF5 files, unpacked without HDF5
-c=data/hdf5_chunk.c
+c=data/hdf5/chunk.c
 mutant "chunks: less than a chunk inflated is enough" $c ' || got != wanted)' ')'
 mutant "chunks: any checksum is right" $c 'if (!sum_is_right(*at, size)) return "a checksum is wrong";' ''
 mutant "chunks: masks are not looked at" $c 'if (mask >> i & 1) continue;' ''
 mutant "chunks: a short one is taken" $c 'return size == c->bytes ? NULL' 'return size <= c->bytes ? NULL'
 mutant "chunks: a chunk taken for its neighbour" $c 'if (slot->chunk != number + 1) {' 'if (slot->chunk == 0) {'
-mutant "newer: any error of HDF5 is a damaged file" data/hdf5.c 'strstr(error->desc, "version") != NULL' '0'
-mutant "newer: behind a wrong checksum too" data/hdf5.c ' : newer && !strstr(error->desc, "checksum")' ' : newer'
+mutant "newer: any error of HDF5 is a damaged file" data/hdf5/hdf5.c 'strstr(error->desc, "version") != NULL' '0'
+mutant "newer: behind a wrong checksum too" data/hdf5/hdf5.c ' : newer && !strstr(error->desc, "checksum")' ' : newer'
 mutant "newer: a newer checkpoint counts as damaged" train/checkpoint/read.c 'reader.damaged && !reader.file.newer' 'reader.damaged'
-mutant "disk: any number of bytes is read" data/hdf5.c 'size > file->disk->limit' '0'
-mutant "child: a crash goes unnoticed" data/hdf5.c 'if (WIFEXITED(how) || WTERMSIG(how) == crashes[i]) return 1;' ''
+mutant "disk: any number of bytes is read" data/hdf5/hdf5.c 'size > file->disk->limit' '0'
+mutant "child: a crash goes unnoticed" data/hdf5/hdf5.c 'if (WIFEXITED(how) || WTERMSIG(how) == crashes[i]) return 1;' ''
 
 # the order of samples
 o=data/order.c
@@ -624,9 +624,9 @@ mutant "fingerprint: targets are no matter" $f 's->y ? hash_bytes' '0 ? hash_byt
 mutant "fingerprint: names are no matter" $f '{d->x_name, d->y_name,' '{NULL, NULL,'
 mutant "fingerprint: the first rows for a sample" $f 'i * (d->rows / count) + i * (d->rows % count) / count' 'i'
 mutant "fingerprint: a sample is as good as all" $f 'f->rows = whole ? describe(d, f->rows) : 0;' 'f->rows = 0;'
-mutant "doubts: of rows that are no zeros" data/hdf5_chunk.c '|| *bytes || memcmp' '|| *bytes || 0 && memcmp'
+mutant "doubts: of rows that are no zeros" data/hdf5/chunk.c '|| *bytes || memcmp' '|| *bytes || 0 && memcmp'
 mutant "doubts: of a checkpoint" train/command/verify.c 'file->doubts = !verdict->sums;' 'file->doubts = 1;'
-mutant "files: too few to try a file out" data/hdf5.c '  close(STDERR_FILENO);' ''
+mutant "files: too few to try a file out" data/hdf5/hdf5.c '  close(STDERR_FILENO);' ''
 o=train/command/owned.c
 mutant "owned: a checkpoint names any file" train/command/files.c 'if (!*file || strncmp(file, real, strlen(real)) == 0)' 'if (1)'
 mutant "owned: a copy is the same run" $o 's->fork = 1;' 'return MN_OK;'
@@ -656,7 +656,7 @@ mutant "held out: another seed than the run's" train/command/session.c 'mn_datas
 mutant "held out: any file of as many rows" train/command/session.c '*same = mn_fingerprint_same(then, now);' '*same = 1;'
 mutant "words: in the order in which they come" data/class_names.c 'return strcmp(a, b);' 'return strcmp(b, a);'
 mutant "words: numbered anew in each file" train/command/session.c 'return mn_dataset_name_classes(*out, &s->class_names,' 'return MN_OK, mn_dataset_name_classes(NULL, &s->class_names,'
-mutant "words: a text at the limit is cut" data/class_names.c 'length >= MN_CLASS_NAME)' 'length > MN_CLASS_NAME)'
+mutant "words: a text at the limit is cut" data/hdf5/words.c 'length >= MN_CLASS_NAME)' 'length > MN_CLASS_NAME)'
 mutant "integers: any number of classes" train/command/session.c 'd->outputs <= d->rows / SHARE)' '1)'
 mutant "held out: the remainders are lost" $v 'c < held; c++) strata[c].held++;' 'c < 0; c++) strata[c].held++;'
 mutant "held out: an old run's rows as a new one's" train/command/session.c 's->stratified = mn_resume_find(s, MN_VALIDATION_DRAW) != NULL;' 's->stratified = 1;'

@@ -1,6 +1,6 @@
 /* What info says of datasets that read slowly. */
-#include "data/hdf5.h"
-#include "data/hdf5_file.h"
+#include "data/hdf5/file.h"
+#include "data/hdf5/hdf5.h"
 #include "tests/dataset_make.h"
 #include "train/command/commands.h"
 

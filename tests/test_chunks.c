@@ -8,7 +8,7 @@
 #include <time.h>
 #include <zlib.h>
 
-#include "data/hdf5_file.h"
+#include "data/hdf5/file.h"
 #include "tests/dataset_make.h"
 
 enum { SHUFFLE = 1, DEFLATE = 2, FLETCHER = 4, ODD_ORDER = 8, EDGES_PLAIN = 16, FOREIGN = 32, SETS = 16 };

@@ -11,7 +11,7 @@
 #include <string.h>
 #include <time.h>
 
-#include "data/hdf5.h"
+#include "data/hdf5/hdf5.h"
 
 static int entered; /* guarded by the lock */
 static _Atomic int started;

@@ -9,7 +9,7 @@
 #include <float.h>
 #include <hdf5.h>
 
-#include "data/hdf5.h"
+#include "data/hdf5/hdf5.h"
 #include "tests/checkpoint_make.h"
 #include "train/command/commands.h"
 #include "train/json.h"

@@ -1,7 +1,7 @@
 /* The walk over the objects of a file: each one once, in order of name, in a time that their number sets. */
 #include <time.h>
 
-#include "data/hdf5_file.h"
+#include "data/hdf5/file.h"
 #include "tests/dataset_make.h"
 
 struct walked {

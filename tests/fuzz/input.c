@@ -7,7 +7,7 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-#include "data/hdf5.h"
+#include "data/hdf5/hdf5.h"
 #include "tests/torn/sanitizers.h"
 
 const mn_status fuzz_bad_data[] = {MN_BAD_DATA, MN_OK};

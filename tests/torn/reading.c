@@ -8,7 +8,7 @@
 #include <string.h>
 
 #include "data/dataset.h"
-#include "data/hdf5.h"
+#include "data/hdf5/hdf5.h"
 #include "train/check/check.h"
 #include "train/checkpoint/layout.h"
 #include "train/command/commands.h"

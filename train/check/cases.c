@@ -1,11 +1,11 @@
-/* Reading cases. A case file may come from anywhere: all of it is read through data/hdf5_file.h. */
+/* Reading cases. A case file may come from anywhere: all of it is read through data/hdf5/file.h. */
 #include "train/check/check.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "data/hdf5_file.h"
+#include "data/hdf5/file.h"
 #include "kernels/text.h"
 
 /* A case on its way from a file. mn_hdf5_close closes the group, and a dataset that an error leaves open. */

@@ -108,7 +108,7 @@ MN_API mn_status mn_checkpoint_lay_out(struct mn_checkpoint *checkpoint);
  * the oldest may be dropped already. MN_USAGE: keep outside 1 … MN_CHECKPOINT_KEEP; MN_NO_CREATE: a folder
  * that is not there or cannot be written, a path that is no regular file, another run's checkpoint or another
  * kind of file at one of the names; MN_IO: no space, a failing disk; MN_LIBRARY: HDF5 failed otherwise. Holds
- * the lock of data/hdf5.h for 4 MiB at a time. One thread saves to a path at a time. */
+ * the lock of data/hdf5/hdf5.h for 4 MiB at a time. One thread saves to a path at a time. */
 MN_API mn_status mn_checkpoint_save(const struct mn_checkpoint *checkpoint, const char *path, int keep);
 
 /* The best checkpoint that a run keeps beside `path`: *best gets its name, run.h5 → run.best.h5, beside the

@@ -2,7 +2,7 @@
 #ifndef MN_TRAIN_CHECKPOINT_LAYOUT_H
 #define MN_TRAIN_CHECKPOINT_LAYOUT_H
 
-#include "data/hdf5_file.h"
+#include "data/hdf5/file.h"
 #include "train/checkpoint/checkpoint.h"
 
 #define MN_CHECKPOINT_FORMAT "minnow checkpoint"

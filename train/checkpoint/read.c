@@ -9,8 +9,8 @@
 #include <string.h>
 
 #include "data/dataset.h"
-#include "data/hdf5.h"
-#include "data/hdf5_file.h"
+#include "data/hdf5/file.h"
+#include "data/hdf5/hdf5.h"
 #include "kernels/text.h"
 #include "kernels/types.h"
 #include "train/checkpoint/checkpoint.h"

@@ -12,7 +12,7 @@
 #include <unistd.h>
 
 #include "data/class_names.h"
-#include "data/hdf5.h"
+#include "data/hdf5/hdf5.h"
 #include "data/order.h"
 #include "engine/ranks/ranks.h"
 #include "engine/thread.h"

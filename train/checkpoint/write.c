@@ -6,12 +6,13 @@
 #include <string.h>
 
 #include "data/class_names.h"
-#include "data/hdf5.h"
+#include "data/hdf5/hdf5.h"
 #include "train/checkpoint/atomic_file.h"
 #include "train/checkpoint/layout.h"
 
-/* The lock of data/hdf5.h is held from the first call to HDF5 to the last, except for a moment after each
- * slab. An error leaves attributes, groups and datasets open: H5Fclose closes them (H5F_CLOSE_STRONG). */
+/* The lock of data/hdf5/hdf5.h is held from the first call to HDF5 to the last, except for a moment after
+ * each slab. An error leaves attributes, groups and datasets open: H5Fclose closes them
+ * (H5F_CLOSE_STRONG). */
 struct writer {
   const struct mn_checkpoint *checkpoint;
   struct mn_hdf5_file file; /* its path, remedy, disk and root alone */

@@ -5,7 +5,7 @@
 
 #include <sys/resource.h>
 
-#include "data/hdf5.h"
+#include "data/hdf5/hdf5.h"
 #include "train/check/check.h"
 #include "train/command/announce.h"
 #include "train/command/session.h"

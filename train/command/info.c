@@ -176,8 +176,8 @@ static int are_rows(const struct mn_hdf5_object *o) {
 }
 
 /* Shows what makes rows slow to read, and the remedy. Rows that the file stores as they are in memory are
- * read by several threads, without HDF5 (data/dataset.c); all others are read, unpacked and converted under
- * HDF5's lock, by one thread at a time. */
+ * read by several threads, without HDF5 (data/hdf5/dataset_file.c); all others are read, unpacked and
+ * converted under HDF5's lock, by one thread at a time. */
 static void show_advice(struct mn_json *json, const struct mn_hdf5_object *o) {
   const int chunked = o->layout == H5D_CHUNKED, converted = o->native != sizeof(float);
   if (!are_rows(o) || (!chunked && !converted)) return;

@@ -6,8 +6,8 @@
 #include <string.h>
 
 #include "data/dataset.h"
-#include "data/hdf5.h"
-#include "data/hdf5_file.h"
+#include "data/hdf5/file.h"
+#include "data/hdf5/hdf5.h"
 #include "kernels/text.h"
 #include "train/checkpoint/atomic_file.h"
 #include "train/command/announce.h"

@@ -1,7 +1,7 @@
 /* The command verify: whether everything in a file is whole. */
 #include <stdlib.h>
 
-#include "data/hdf5.h"
+#include "data/hdf5/hdf5.h"
 #include "kernels/clock.h"
 #include "train/command/commands.h"
 

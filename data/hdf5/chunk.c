@@ -5,7 +5,7 @@
  * that is larger than the memory for it, and the filters that HDF5 always has (shuffle, deflate, fletcher32)
  * are undone with every length checked. A chunk of other filters is read by HDF5, in a child process.
  * Unpacked chunks are kept, so that neighbouring reads do not unpack a chunk again. */
-#include "data/hdf5_file.h"
+#include "data/hdf5/file.h"
 
 #include <math.h>
 #include <stdlib.h>

@@ -5,8 +5,8 @@
  * mn_hdf5_lock and mn_hdf5_unlock. A reader or writer of much data unlocks after every 4 MiB
  * (MN_HDF5_TRANSFER), and a thread that locks again goes behind the waiting ones: so neither waits long for
  * the other. */
-#ifndef MN_DATA_HDF5_H
-#define MN_DATA_HDF5_H
+#ifndef MN_DATA_HDF5_HDF5_H
+#define MN_DATA_HDF5_HDF5_H
 
 #include <hdf5.h>
 #include <stddef.h>

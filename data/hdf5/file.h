@@ -1,19 +1,19 @@
 /* Reading HDF5 files: for datasets, checkpoints, cases and the command `info`.
  *
  * A file may come from anywhere, and libhdf5 has memory errors on files that are damaged or made to mislead
- * it. So a child process tries a file out before it is opened (data/hdf5_open.c). Soft and external links are
- * not followed, and storage in another file is not opened. mn_hdf5_check compares a dataset's declared size
- * with the stored bytes before memory is allocated. Chunks are unpacked without HDF5 (data/hdf5_chunk.c).
- * Elements of variable length and chunks of other filters are read in a child process.
+ * it. So a child process tries a file out before it is opened (open.c). Soft and external links are not
+ * followed, and storage in another file is not opened. mn_hdf5_check compares a dataset's declared size with
+ * the stored bytes before memory is allocated. Chunks are unpacked without HDF5 (chunk.c). Elements of
+ * variable length and chunks of other filters are read in a child process.
  *
- * Every function takes the lock of data/hdf5.h itself. Errors: MN_IO if the disk failed, else MN_BAD_DATA,
- * with one line that names the file, the object and a remedy. */
+ * Every function takes the lock of hdf5.h itself. Errors: MN_IO if the disk failed, else MN_BAD_DATA, with
+ * one line that names the file, the object and a remedy. */
 #ifndef MN_DATA_HDF5_FILE_H
 #define MN_DATA_HDF5_FILE_H
 
 #include <stdint.h>
 
-#include "data/hdf5.h"
+#include "data/hdf5/hdf5.h"
 #include "kernels/status.h"
 
 enum { MN_HDF5_RANK = H5S_MAX_RANK, MN_HDF5_VALUES = 64, MN_HDF5_TEXT = 1 << 16 };
@@ -49,7 +49,7 @@ struct mn_hdf5_object {
   haddr_t offset;                /* of contiguous elements in the file, else HADDR_UNDEF */
   uint64_t bytes, stored;        /* of all elements (at most UINT64_MAX); stored for them in the file */
   int pointing;                  /* elements are references or of variable length */
-  struct mn_hdf5_chunks *chunks; /* if the layout is H5D_CHUNKED; data/hdf5_chunk.c */
+  struct mn_hdf5_chunks *chunks; /* if the layout is H5D_CHUNKED; data/hdf5/chunk.c */
 };
 
 /* An open file. It must not be moved in memory. */

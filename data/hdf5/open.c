@@ -9,7 +9,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "data/hdf5_file.h"
+#include "data/hdf5/file.h"
 #include "kernels/clock.h"
 
 /* ---- trying a file out ---- */

@@ -1,6 +1,6 @@
 /* Finds the objects in HDF5 files, and refuses those that cannot be read safely; see hdf5_file.h. Files are
  * opened in hdf5_open.c, elements read in hdf5_chunk.c. */
-#include "data/hdf5_file.h"
+#include "data/hdf5/file.h"
 
 #include <errno.h>
 #include <inttypes.h>

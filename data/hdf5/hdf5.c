@@ -1,6 +1,6 @@
 /* The lock around HDF5, the messages of its errors, its driver (pread, pwrite and ftruncate on a descriptor),
  * and child processes. */
-#include "data/hdf5.h"
+#include "data/hdf5/hdf5.h"
 
 #include <ctype.h>
 #include <errno.h>
@@ -22,7 +22,7 @@
 #include <H5FDdevelop.h>
 #endif
 
-#include "data/hdf5_file.h"
+#include "data/hdf5/file.h"
 #include "engine/thread.h"
 #include "kernels/clock.h"
 
@@ -77,7 +77,7 @@ const char *mn_hdf5_reason(void) {
   return text;
 }
 
-/* ---- messages of a damaged file, for data/hdf5_file.h ---- */
+/* ---- messages of a damaged file, for data/hdf5/file.h ---- */
 
 mn_status mn_hdf5_damaged(struct mn_hdf5_file *file, const char *name, const char *reason) {
   const int error = file->disk.error;
