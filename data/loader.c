@@ -18,7 +18,7 @@
 #include "engine/thread.h"
 #include "kernels/clock.h"
 #include "kernels/planes.h"
-#include "kernels/ranks/ranks.h"
+#include "kernels/ranks/collectives.h"
 
 /* A window of the order of samples. numbers: the row of each sample, as an index of `rows`. rows: all rows
  * or, if they stay in the file, this window's, read by the thread. outcome: of reading them. */

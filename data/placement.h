@@ -9,7 +9,7 @@
 #include "kernels/device.h"
 #include "kernels/types.h"
 
-/* ---- reading rows into host memory, in the form in which they wait (data/read.c) ---- */
+/* ---- reading rows into host memory, in the form in which they wait (data/read_rows.c) ---- */
 
 /* The form in which rows wait, and how many threads read them. */
 struct mn_rows_form {

@@ -5,7 +5,7 @@
 
 #include "kernels/memory.h"
 #include "kernels/random.h"
-#include "kernels/ranks/ranks.h"
+#include "kernels/ranks/collectives.h"
 #include "kernels/stream.h"
 
 /* ---- the matrix product, and what happens to its result ---- */

@@ -78,11 +78,12 @@ struct mn_device {
   int mark;       /* not 0. The first mark stays, so that it identifies the step */
   struct mn_scale *unscaled; /* in the device's memory: the factor 1, of float16s that are another's */
   struct mn_cuda *cuda;      /* CUDA streams, cuBLASLt handle and workspace; NULL on the CPU */
-  struct mn_ranks *ranks;    /* that this device trains with (kernels/ranks/ranks.h); NULL without others */
-  double stamps[2];          /* the CPU's stopwatch, ms */
-  void *room;                /* the CPU's, in which products pack their operands (kernels/tile.h) … */
-  int rooms;                 /* … for so many threads (mn_team_take) */
-  char name[256];            /* to print: "NVIDIA H200", "CPU (16 threads)" */
+  struct mn_ranks
+      *ranks;       /* that this device trains with (kernels/ranks/collectives.h); NULL without others */
+  double stamps[2]; /* the CPU's stopwatch, ms */
+  void *room;       /* the CPU's, in which products pack their operands (kernels/tile.h) … */
+  int rooms;        /* … for so many threads (mn_team_take) */
+  char name[256];   /* to print: "NVIDIA H200", "CPU (16 threads)" */
   struct {
     char cuda[24], driver[24], cublaslt[24];
   } versions;          /* of the CUDA runtime ("13.0"), the newest CUDA that the driver supports, and cuBLASLt
@@ -242,9 +243,9 @@ enum mn_epilogue_kind {
   MN_BLOCK_BACKWARD, /* block: d is dy -> dz, sums */
   MN_UPDATE,         /* update: d is a parameter's gradient -> w, m, v */
   MN_REDUCE_SCATTER, /* d is a shard's term of a sum over the shards -> piece, its columns of that sum (like
-                        reduce_scatter's, kernels/ranks/ranks.h), to which `then` is applied */
+                        reduce_scatter's, kernels/ranks/collectives.h), to which `then` is applied */
   MN_REDUCE_SCATTER_ROWS, /* into = d, a replica's term of a sum over the replicas; its share of the rows
-                             becomes that sum (kernels/ranks/ranks.h, reduce_scatter_rows) */
+                             becomes that sum (kernels/ranks/collectives.h, reduce_scatter_rows) */
 };
 static inline int mn_is_block(enum mn_epilogue_kind kind) {
   return kind == MN_BLOCK || kind == MN_BLOCK_LOSS || kind == MN_BLOCK_BACKWARD;

@@ -119,7 +119,7 @@ const void *mn_loss_rows(const struct mn_tape *tape);
 /* ---- ranks ----
  *
  * Between a layer whose outputs are divided among the ranks and what reads all of them: y_whole becomes all
- * ranks' y (kernels/ranks/ranks.h). */
+ * ranks' y (kernels/ranks/collectives.h). */
 
 /* whole [N, cols] of y [N, this rank's share of cols]; a tensor of the tape, whose device has ranks. partial:
  * the next layer's GEMM reads the whole, which then has planes if the device has any, and the gradient is the

@@ -88,7 +88,7 @@ mutant() {
   kernels/memory.c) order=${alone:-test_masters test_kernels test_loader test_optimizer test_tape} ;;
   kernels/planes.h) order=${alone:-test_masters test_planes test_kernels test_optimizer test_tape} ;;
   data/dataset.c | data/hdf5/dataset_file.c | data/hdf5/file.c) order=${alone:-test_reading test_library} ;;
-  data/hdf5/chunk.c | data/hdf5/hdf5.c) order=${alone:-test_chunks} ;;
+  data/hdf5/chunk.c | data/hdf5/hdf5.c) order=${alone:-test_chunks test_reading} ;;
   data/fingerprint.c) order=${alone:-test_fingerprint} ;;
   train/command/resume.c | train/command/owned.c | train/command/files.c) order=${alone:-test_resume test_owned} ;;
   kernels/status.c) order=${alone:-test_owned test_command} ;;
@@ -97,7 +97,7 @@ mutant() {
   data/columns.c) order=${alone:-test_standardize} ;;
   data/class_names.c | data/hdf5/words.c) order=${alone:-test_words} ;;
   data/arrays.c) order=${alone:-test_arrays} ;;
-  data/read.c) order=${alone:-test_rows test_loader test_standardize test_library} ;;
+  data/read_rows.c) order=${alone:-test_rows test_loader test_standardize test_library} ;;
   train/command/verify.c) order=${alone:-test_doubts} ;;
   data/*) order=${alone:-test_loader} ;;
   kernels/real.h) order=${alone:-test_kernels} ;;
@@ -409,7 +409,7 @@ mutant "order: the short extent taken for whole" $o '- (short_before ? order->mi
 mutant "order: words used twice" $o 'epoch * order->rows + start_of(order, window)' 'start_of(order, window)'
 
 # rows on their way to a batch
-r=data/read.c
+r=data/read_rows.c
 mutant "rows: the first error met" $r '(r->failed < 0 || number < r->failed)' 'r->failed < 0'
 mutant "rows: read on after an error" $r '&& r->failed < 0 &&' '&&'
 mutant "rows: each task to the range's beginning" $r 'rows, range->at + r->done}' 'rows, range->at}'
@@ -535,7 +535,7 @@ mutant "file of weights: the seed's weights all the same" train/command/session.
 
 # what a program hands in, and a model without its training
 mutant "labels: one too many is taken" data/dataset.c 'labels[i] >= classes' 'labels[i] > classes'
-mutant "labels: those of a program's own rows are taken" data/read.c 'if (d->classes && y)' 'if (0 && d->classes && y)'
+mutant "labels: those of a program's own rows are taken" data/read_rows.c 'if (d->classes && y)' 'if (0 && d->classes && y)'
 mutant "labels: looked up wherever they lead" kernels/loss.c 'labels[n] >= 0 && labels[n] < cols' '1'
 mutant "model: saved over a training" train/checkpoint/save.c 'MN_OK && there->alone' 'MN_OK'
 mutant "model: read as a checkpoint" train/checkpoint/read.c 'alone = count == 2;' 'alone = 0;'
@@ -644,7 +644,7 @@ mutant "held out: both parts are one" $v 'held, part == MN_PART_TEST);' 'held, 1
 mutant "held out: the last rows are in no part" $v 'row < rows; row++' 'row < rows - 1; row++'
 mutant "held out: by the first epoch's order" $v 'epoch = INT64_MAX / whole->rows - 1,' 'epoch = 0,'
 mutant "held out: a stretch is read from its start" $v 's->first + within, here' 's->first, here'
-mutant "standardised: the mean stays" data/read.c '(mn_real_at(from, had, c) - s->mean[c])' 'mn_real_at(from, had, c)'
+mutant "standardised: the mean stays" data/read_rows.c '(mn_real_at(from, had, c) - s->mean[c])' 'mn_real_at(from, had, c)'
 mutant "standardised: pieces are taken around their own means alone" data/columns.c 'c->deviation[i] += apart * apart * had * ((double)count / all);' ''
 mutant "standardised: an evaluation takes rows as they are" $e '.standard = e->model->standard' '.standard = NULL'
 mutant "standardised: a checkpoint's numbers are not taken up" train/checkpoint/restore.c 'if (!s[0].value || (side' 'if (1 || (side'

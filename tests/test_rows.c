@@ -4,7 +4,7 @@
 #include "data/placement.h"
 #include "engine/thread.h"
 #include "kernels/planes.h"
-#include "kernels/ranks/ranks.h"
+#include "kernels/ranks/collectives.h"
 #include "tests/rows_made.h"
 
 /* Of several bad rows that several threads meet, the one that comes first in the file is named. */

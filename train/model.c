@@ -8,7 +8,7 @@
 
 #include "data/class_names.h"
 #include "kernels/clock.h"
-#include "kernels/ranks/ranks.h"
+#include "kernels/ranks/collectives.h"
 #include "kernels/text.h"
 
 MN_WORDS(loss, enum mn_loss, MN_LOSSES, [MN_LOSS_MSE] = "mse", [MN_LOSS_CROSS_ENTROPY] = "cross-entropy");

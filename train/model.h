@@ -43,9 +43,9 @@ struct mn_model {
 };
 
 /* Allocates the parameters on the device, not initialised; if the device has ranks, this rank's shard of each
- * (kernels/ranks/ranks.h), by outputs, with the same numbers as the full parameter. `*out` is the caller's,
- * for mn_model_close; it borrows `device`. MN_USAGE: sizes that cannot be, or an eps that is not above 0,
- * named. */
+ * (kernels/ranks/collectives.h), by outputs, with the same numbers as the full parameter. `*out` is the
+ * caller's, for mn_model_close; it borrows `device`. MN_USAGE: sizes that cannot be, or an eps that is not
+ * above 0, named. */
 MN_API mn_status mn_model_open(struct mn_model **out, struct mn_device *device,
                                const struct mn_model_config *config);
 MN_API void mn_model_close(struct mn_model *model); /* NULL is fine */

@@ -25,7 +25,7 @@ struct mn_pass {
   int32_t *labels;               /* [rows] on the device; read under cross-entropy */
   int reads_y;                   /* it has a loss: targets or labels */
   int64_t rows;                  /* of a batch, which this rank computes, */
-  int64_t batch;                 /* and all replicas' (kernels/ranks/ranks.h); alone the same */
+  int64_t batch;                 /* and all replicas' (kernels/ranks/collectives.h); alone the same */
 };
 
 /* scale multiplies the loss's gradient (1/steps under accumulation). input_gradient: x's gradient is computed

@@ -6,7 +6,7 @@
 #include <stdlib.h>
 
 #include "kernels/clock.h"
-#include "kernels/ranks/ranks.h"
+#include "kernels/ranks/collectives.h"
 #include "kernels/text.h"
 
 MN_WORDS(nonfinite, enum mn_nonfinite,

@@ -6,7 +6,7 @@
 #include <sched.h>
 
 #include "engine/tape.h"
-#include "kernels/ranks/ranks.h"
+#include "kernels/ranks/collectives.h"
 
 /* How many processes a launcher started with this one, by its variables; 1 without a launcher. */
 int mn_ranks_started(void);
@@ -16,7 +16,7 @@ int mn_ranks_started(void);
 mn_status mn_ranks_open(struct mn_ranks **out);
 void mn_ranks_close(struct mn_ranks *ranks); /* NULL is fine; after the devices that joined */
 
-/* Makes the ranks a grid (kernels/ranks/ranks.h): `shards` of every layer in each replica of the model.
+/* Makes the ranks a grid (kernels/ranks/collectives.h): `shards` of every layer in each replica of the model.
  * Before a device joins; until then all ranks are shards of one replica. MN_USAGE: the number of ranks is not
  * a multiple of the shards. NULL is fine. */
 mn_status mn_ranks_set_grid(struct mn_ranks *ranks, int shards);

@@ -6,7 +6,7 @@
 #ifndef MN_KERNELS_RANKS_PEER_H
 #define MN_KERNELS_RANKS_PEER_H
 
-#include "kernels/ranks/ranks.h"
+#include "kernels/ranks/collectives.h"
 
 struct mn_peer; /* the memory that a team has mapped */
 

@@ -3,7 +3,7 @@
  *
  *   train DEVICE PRECISION CASE [SHARDS]      DEVICE cuda: each rank takes the GPU of its number on its host
  *
- * With fewer SHARDS than ranks the others are replicas (kernels/ranks/ranks.h), whose parameters must be the
+ * With fewer SHARDS than ranks the others are replicas (kernels/ranks/collectives.h), whose parameters must be the
  * same. Where a row is not as the others are, it prints what the trainer says of it, and what an evaluation
  * does. */
 #include <math.h>

@@ -13,7 +13,7 @@
 #include "train/trainer.h"
 
 #ifdef MN_CUDA
-#include "kernels/ranks/ranks.h"
+#include "kernels/ranks/collectives.h"
 #endif
 
 /* What getopt_long returns: FIRST_KEY + i for the option of row i, beyond every character. */

@@ -155,7 +155,7 @@ int mn_resume_history(const struct mn_session *session, struct mn_text out[MN_CH
 /* Prints each change of a resumed run on a line. Silent under --quiet. */
 void mn_resume_describe(const struct mn_session *session);
 
-/* ---- ranks.c: what ranks settle before they train; every rank makes each call ---- */
+/* ---- agreements.c: what ranks settle before they train; every rank makes each call ---- */
 
 /* Meets the ranks that a launcher started (mn_ranks_open). With --ranks 1 the process trains by itself.
  * MN_USAGE: WORLD_SIZE promises other processes, but they were started without MPI; other errors as

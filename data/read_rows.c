@@ -8,7 +8,7 @@
 #include "kernels/clock.h"
 #include "kernels/device.h"
 #include "kernels/planes.h"
-#include "kernels/ranks/ranks.h"
+#include "kernels/ranks/collectives.h"
 
 enum { MOST_THREADS = 16 };
 /* Bytes of x, or of wider y that is standardised, that a task reads, and the most that a stop waits for.

@@ -1,4 +1,4 @@
-/* Collectives on CUDA, by NCCL, found at run time. Contract: kernels/ranks/ranks.h. */
+/* Collectives on CUDA, by NCCL, found at run time. Contract: kernels/ranks/collectives.h. */
 #include <dlfcn.h>
 #include <stdio.h>
 #include <string.h>

@@ -9,8 +9,8 @@
  * ranks, except that NCCL sums over replicas in its own order; the same grid on the same GPUs gives the same
  * bytes. MPI moves the CPU's matrices, NCCL the GPUs', in the device's stream; GPUs that reach each other's
  * memory load from it and store to it (kernels/ranks/peer.h). */
-#ifndef MN_KERNELS_RANKS_RANKS_H
-#define MN_KERNELS_RANKS_RANKS_H
+#ifndef MN_KERNELS_RANKS_COLLECTIVES_H
+#define MN_KERNELS_RANKS_COLLECTIVES_H
 
 #include "kernels/ranks/mpi.h"
 #include "kernels/types.h"

@@ -1,5 +1,5 @@
-/* Collectives on the CPU, by MPI. Contract: kernels/ranks/ranks.h. */
-#include "kernels/ranks/ranks.h"
+/* Collectives on the CPU, by MPI. Contract: kernels/ranks/collectives.h. */
+#include "kernels/ranks/collectives.h"
 
 #include <math.h>
 #include <stdlib.h>
