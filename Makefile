@@ -136,7 +136,7 @@ clean: ## remove build/
 include train/install/install.mk tests/tests.mk
 
 # A goal's help is the comment behind it: ## for users, ### for developers.
-LIST = sed -n 's/^\([a-z-]*\):[^\#]* $(1) \(.*\)/\1 \2/p' $(2) | while read -r goal help; do printf 'make %-17s %s\n' "$$goal" "$$help"; done
+LIST = sed -n 's/^\([a-z_.-]*\):[^\#]* $(1) \(.*\)/\1 \2/p' $(2) | while read -r goal help; do printf 'make %-17s %s\n' "$$goal" "$$help"; done
 help: ## this
 	@$(call LIST,\#\#,Makefile train/install/install.mk)
 	@echo 'knobs:'

@@ -102,6 +102,7 @@ if command -v shellcheck >/dev/null 2>&1; then
 else
   echo "lint: no shellcheck here (package shellcheck): the scripts are not checked"
 fi
+! command -v ruff >/dev/null 2>&1 || ruff check --quiet || complain "ruff (.ruff.toml)"
 for folder in "${!seen[@]}"; do echo "$folder (${seen[$folder]})"; done | LC_ALL=C sort | paste -sd, | sed 's/,/, /g; s/^/lint: sources seen in /'
 [ "$bad" = 0 ] && echo "lint: sources and scripts: $((${#sources[@]} + ${#scripts[@]})) passed, 0 failed"
 exit "$bad"

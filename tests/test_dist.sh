@@ -16,7 +16,7 @@ cd "$folder/minnow-$version" || fail "no folder of that name in $packed"
 if [ -e "$OLDPWD/.git" ] && git -C "$OLDPWD" ls-files >/dev/null 2>&1; then
   diff <(git -C "$OLDPWD" ls-files | LC_ALL=C sort) <(find . -type f -printf '%P\n' | LC_ALL=C sort) || fail "other files than git tracks"
 fi
-grep -q "^## $version" train/install/CHANGELOG.md || fail "the changelog has nothing of $version"
+grep -q "^## $version" .github/CHANGELOG.md || fail "the changelog has nothing of $version"
 run_make -n all >/dev/null
 run_make build/kernels/clock.o >"$folder/built" 2>&1 || fail "does not build: $(cat "$folder/built")"
 [ -f build/kernels/clock.o ] || fail "no object was built"

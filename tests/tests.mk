@@ -114,6 +114,10 @@ $(BUILD)/tests/minnow_peer.so: $(BUILD)/tests/peers/minnow_peer.o $(BUILD)/libmi
 
 lint: ### includes, format, lengths, shellcheck
 	$(Q)tests/lint.sh
+# What clangd and other tools ask: the command that each source is compiled by.
+compile_commands.json: ### for clangd (.clangd): how each source is compiled
+	$(Q)printf '$(foreach f,$(ONCE) $(TWICE) $(MAIN),{"directory": "$(CURDIR)", "file": "$f", "command": "$(CC) $(CFLAGS) -c $f"}\n)$(foreach f,$(if $(filter 1,$(CUDA)),\
+	  $(shell find $(ROOMS) -name '*.cu')),{"directory": "$(CURDIR)", "file": "$f", "command": "$(NVCC) $(NVFLAGS) -c $f"}\n)' | sed '1s/^ */[/; 2,$$s/^ */,/; $$s/$$/]/' >$@
 format: ### clang-format on every source
 	$(Q)clang-format -i $$(git ls-files --cached --others --exclude-standard '*.c' '*.h' '*.cu' '*.cuh')
 
@@ -131,4 +135,4 @@ $(BUILD)/tests/%: $(BUILD)/tests/%.o $(BUILD)/libminnow.a
 	$(call say,LD,$@)$(CC) $(LDFLAGS) -o $@ $(filter %.o,$^) $(filter %.a,$^) $(CMOCKA_LIBS) $(LDLIBS)
 
 .PHONY: check quick nightly test-threads test-torn fuzz test-torch test-faults test-kills test-actions test-resumes test-determinism test-mutants test-valgrind \
-        defaults threads test-strikes test-slurm test-sanitizer coverage peers lint format
+        defaults threads test-strikes test-slurm test-sanitizer coverage peers lint format compile_commands.json

@@ -79,7 +79,7 @@ put_link "$SHARED" "lib/$SONAME"
 put_link "$SONAME" lib/libminnow.so
 put 644 "$folder/minnow.pc" lib/pkgconfig/minnow.pc
 put 644 train/install/minnow.1 share/man/man1/minnow.1
-put 644 train/install/CHANGELOG.md share/doc/minnow/CHANGELOG.md
+put 644 .github/CHANGELOG.md share/doc/minnow/CHANGELOG.md
 put 644 train/install/example.c share/doc/minnow/example.c
 put 644 train/command/COMMAND.md share/doc/minnow/COMMAND.md
 put 644 train/FILES.md share/doc/minnow/FILES.md
