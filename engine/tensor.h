@@ -12,9 +12,9 @@ struct mn_tensor {
   int64_t first, whole;    /* a parameter's shard: `value` holds rows (a vector: cols) from `first` on, out
                               of `whole` in all shards; without ranks 0 and all rows */
   void *gradient;          /* [rows, cols] reals; NULL if the gradient is never stored */
-  struct mn_scale *scales; /* on the device, of a parameter whose planes are scaled: [0] the weight's, [1] its
-                              dz's, with the factor 0 until one is measured (nodes that share a parameter
-                              have dz scales of their own, which no checkpoint keeps); else NULL */
+  /* On the device, if the parameter's planes are scaled: [0] the weight's, [1] its first node's dz's, whose
+   * factor is 0 until one is measured; else NULL. dz's scales of further nodes are not saved. */
+  struct mn_scale *scales;
   int needs_gradient;
   struct mn_epilogue sink; /* applied to the gradient: by its one consumer's GEMM, or to the sum of several */
   struct mn_update update; /* a MN_UPDATE sink points at it; its m and v are the tensor's */

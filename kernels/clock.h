@@ -16,13 +16,13 @@ MN_C void mn_heartbeat(void);
 /* A beat of work whose end is known, of which `done` of `all` pieces are done; `what` says which. */
 MN_C void mn_heartbeat_of(const char *what, int64_t done, int64_t all);
 
-/* Each such beat calls it, too, in the thread that beats, unless it is NULL. */
+/* From now on mn_heartbeat_of also calls `tell`, in the thread that called it; NULL ends that. */
 MN_C void mn_heartbeat_tell(void (*tell)(const char *what, int64_t done, int64_t all));
 
 /* How many there were. */
 MN_C int64_t mn_heartbeats(void);
 
-/* Each beat calls it, too, in the thread that beats, unless it is NULL. */
+/* From now on both kinds of beats also call `call`, in the thread that beats; NULL ends that. */
 MN_C void mn_heartbeat_also(void (*call)(void));
 
 #endif

@@ -63,8 +63,8 @@ typedef mn_status mn_reduce_function(struct mn_device *device, const struct mn_r
  * Forward, per row and group of D = C/G neighbours (flags of block->ops):
  *   z = d + bias;  mean = Σz/D;  rstd = 1/√(Σ(z − mean)²/D + eps);  ẑ = (z − mean)·rstd;  v = ẑ·gamma + beta;
  *   y = 2·(v > 0 ? v : slope·v)
- * The variance is centred, never E[z²] − E[z]²; a constant group gives v = beta. If it overflows, rstd is
- * NaN, not 0, which would hide z behind a finite y.
+ * The variance is centred (on the CPU E[(z − a)²] − E[z − a]², a the rounded mean), never E[z²] − E[z]²; a
+ * constant group gives v = beta. If it overflows, rstd is NaN, not 0, which would hide z in a finite y.
  * Backward:
  *   g = 2·dy·(v > 0 ? 1 : slope);  h = g·gamma;  m1 = Σh/D;  m2 = Σh·ẑ/D;  dz = rstd·(h − m1 − ẑ·m2)
  *   sums: dbeta += g;  dgamma += g·ẑ;  dbias += dz     over the rows of a chunk

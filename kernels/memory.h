@@ -25,8 +25,8 @@ typedef mn_status mn_copy_function(struct mn_device *device, void *to, const voi
 typedef mn_status mn_download_function(struct mn_device *device, void *to, const void *from, size_t bytes);
 typedef mn_status mn_zero_function(struct mn_device *device, void *memory, size_t bytes);
 
-/* Waits until everything given to the device is done, or, between ahead_begin and ahead_end
- * (kernels/stream.h), what was given since ahead_begin; returns the first error it met. */
+/* Waits until all work that the device was given is done, and returns the first error among it. Between
+ * ahead_begin and ahead_end (kernels/stream.h) it waits for the work since ahead_begin alone. */
 typedef mn_status mn_synchronize_function(struct mn_device *device);
 
 /* A download by another thread, while the device goes on with the work that its own thread gives it. It waits

@@ -89,10 +89,10 @@ struct mn_outside {
   int mark;
 };
 
-/* Exchanges the device's stream, workspace and flag for `outside`'s, so that work given from then on is in
- * that stream; a second call exchanges them back, and has to follow even if the work failed. In between only
- * gemm (with an epilogue that stores, adds, updates or is a block's), epilogue, column_sums without a loss,
- * round, rescale and count may be called. On the CPU the flag and its mark alone are exchanged. */
+/* Swaps the device's stream, workspace and flag with `outside`'s: work that is given afterwards goes to that
+ * stream. A second call swaps them back, and must follow even if the work failed. In between only these may
+ * be called: gemm (with an epilogue that stores, adds, updates or is a block's), epilogue, column_sums
+ * without a loss, round, rescale and count. On the CPU only the flag and its mark are swapped. */
 typedef void mn_exchange_function(struct mn_device *device, struct mn_outside *outside);
 
 /* What another's optimizer keeps of its steps, in the device's memory. */

@@ -63,8 +63,6 @@ static size_t stack_asked(const char *text) {
   return count << (letter == 'b' ? 0 : letter == 'm' ? 20 : letter == 'g' ? 30 : 10);
 }
 
-static _Thread_local int running; /* of the calling thread's team, which libgomp keeps */
-
 /* The stacks of a team of so many threads must fit: libgomp ends the process if they do not. */
 static mn_status try_stacks(int threads) {
   pthread_attr_t attributes;
@@ -75,8 +73,7 @@ static mn_status try_stacks(int threads) {
   MN_REQUIRE(pthread_attr_destroy(&attributes) == 0);
   const char *asked = getenv("OMP_STACKSIZE");
   if (stack_asked(asked) != SIZE_MAX) stack = stack_asked(asked);
-  const size_t bytes =
-      (size_t)(threads - (running ? running : 1)) * stack + (size_t)threads * MN_PRODUCT_ROOM;
+  const size_t bytes = (size_t)(threads - 1) * stack + (size_t)threads * MN_PRODUCT_ROOM;
   void *held = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
   if (held == MAP_FAILED)
     return mn_fail(MN_NO_MEMORY,
@@ -86,6 +83,9 @@ static mn_status try_stacks(int threads) {
   munmap(held, bytes);
   return MN_OK;
 }
+
+/* Of the calling thread's largest team. libgomp keeps the threads of its last. */
+static _Thread_local int running;
 
 static mn_status start(void) {
   enum { LEAST = 128 << 10 }; /* bytes; with less libgomp ends the process */

@@ -101,10 +101,10 @@ struct mn_scale {
   float largest; /* the largest |value| written since mn_rescale; NaN is not counted */
 };
 
-/* Factors leave the largest value, times the factor, below 2^(16 − headroom); float16 ends at 65504. The
- * headroom is the factor by which values may grow until the next factor is chosen: dz's is chosen by the last
- * step's, x's by the values themselves. W's is kept while W fits: a W that shrinks by more than about 2^10 in
- * training loses bits. */
+/* A factor is a power of two that brings the largest value below 2^(16 − headroom); float16 ends at 65504.
+ * Values may grow by 2^headroom before the next factor is chosen: x's is chosen from the values that it
+ * scales, dz's from those of the step before. W keeps its factor while it fits, so a W that shrinks by more
+ * than about 2^10 in training loses bits. */
 enum { MN_HEADROOM_X = 1, MN_HEADROOM_DZ = 8, MN_HEADROOM_W = 7 };
 #define MN_FACTOR_MOST 0x1p60f /* and 1/MN_FACTOR_MOST: so that a product of two stays a float */
 #define MN_FP16_MOST 65504.0f

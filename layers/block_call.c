@@ -1,6 +1,6 @@
 /* The block's forward, backward and update on a caller's memory: the kernels that the tape gives to a device
- * for one block (block.c). Scales are chosen by the values themselves, except that a pair's dz may follow an
- * earlier one. */
+ * for one block (block.c). Planes are scaled by the largest value of the call itself; a pair's dz may take
+ * the factor of an earlier call instead. */
 #include "layers/block_call.h"
 
 #include <string.h>

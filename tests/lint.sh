@@ -20,7 +20,7 @@ done < <(git ls-files | cut -d/ -f1 | sort -u)
 wide=$(LC_ALL=C.UTF-8 grep -nE '^.{111,}' "${sources[@]}" | grep -v '^tests/' | cut -d: -f1,2)
 [ -z "$wide" ] || complain "more than 110 columns: $(paste -sd' ' <<<"$wide")"
 
-tests/test_core.sh lists >&2 || complain "tests/test_core.sh: there is more to read than before"
+tests/test_core.sh lists >&2 || complain "tests/test_core.sh: there is more to read than before, or a file of the tour is gone"
 
 # A mutant whose text is gone would be noticed only when all of them run.
 TEXTS=1 tests/mutants.sh >&2 || complain "tests/mutants.sh: these rows need the new text"

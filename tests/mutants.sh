@@ -206,6 +206,8 @@ mutant "dz: m1 is a sum" $b 'mn_total(sum, g->lanes) / (real)g->width' 'mn_total
 mutant "dz: m2 is a sum" $b 'mn_total(products, g->lanes) / (real)g->width' 'mn_total(products, g->lanes)'
 # the column sums, the loss in the epilogue, the flag
 mutant "dbias: sign" $b 'dbias[c] += at;' 'dbias[c] -= at;'
+mutant "flag: of the output" $b 'poison[i] += 0 * (y[c] = output(g, ops, c));' 'y[c] = output(g, ops, c);'
+mutant "flag: of dz" $b 'poison[i] += 0 * at;' ''
 mutant "dgamma: sign" $b 'dgamma[c] += at * z;' 'dgamma[c] -= at * z;'
 mutant "dbeta: sign" $b 'dbeta[c] += at;' 'dbeta[c] -= at;'
 mutant "column sums: a chunk left out" kernels/gemm.c 'for (int64_t k = 1; k < chunks; k++)' 'for (int64_t k = 2; k < chunks; k++)'

@@ -7,6 +7,7 @@ passed=0
 # at_most LINES WHAT FILE…
 at_most() {
   local lines
+  [ $# -gt 2 ] || { echo "$2: no files are listed" >&2; exit 1; }
   lines=$(cat "${@:3}" | wc -l)
   echo "$2: $lines lines of $(($# - 2)) files"
   [ "$lines" -le "$1" ] || { echo "$2 may have $1 lines" >&2; exit 1; }
@@ -36,7 +37,7 @@ grep -oP 'libminnow\.a\(\K[^)]+(?=\.o)' "$folder/map" | sort -u >"$folder/object
 find kernels engine layers data train -name '*.c' >"$folder/sources"
 while read -r object; do
   while read -r source; do
-    rules=$build/$(dirname "$source")/$object.d # of another source with that name there are none
+    rules=$build/$(dirname "$source")/$object.d # none for layers/block.c if the object is the kernels' block.fp32.o
     [ ! -f "$rules" ] || tr -d "\\\\" <"$rules"
   done < <(grep "/${object%.fp[36][24]}\.c$" "$folder/sources")
 done <"$folder/objects" | tr ' ' '\n' | grep -E '^(kernels|engine|layers|data|train)/.*\.[ch]$' | sort -u >"$folder/files"

@@ -1,4 +1,4 @@
-/* Reading elements of an HDF5 file; see hdf5_file.h.
+/* Reading elements of an HDF5 file; see file.h.
  *
  * libhdf5 takes a chunk's size from the file and assumes that its filters fill the chunk: a false size
  * overflows its heap. So chunks are fetched, unpacked and copied into slabs here. The driver refuses a chunk

@@ -1,5 +1,5 @@
-/* Finds the objects in HDF5 files, and refuses those that cannot be read safely; see hdf5_file.h. Files are
- * opened in hdf5_open.c, elements read in hdf5_chunk.c. */
+/* Finds the objects in HDF5 files, and refuses those that cannot be read safely; see file.h. Files are
+ * opened in open.c, elements read in chunk.c. */
 #include "data/hdf5/file.h"
 
 #include <errno.h>

@@ -1,4 +1,4 @@
-/* Opening and closing HDF5 files; see hdf5_file.h. */
+/* Opening and closing HDF5 files; see file.h. */
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>

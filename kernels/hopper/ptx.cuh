@@ -64,7 +64,7 @@ __device__ __forceinline__ void mn_cluster_sync() {
   __cluster_barrier_wait();
 }
 
-/* What this thread has seen in global memory, the TMA sees that it starts. */
+/* Makes what this thread has seen in global memory visible to the TMA copies that it starts afterwards. */
 __device__ __forceinline__ void mn_tma_fence() {
   asm volatile("fence.proxy.async.global;" ::: "memory");
 }

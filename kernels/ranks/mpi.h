@@ -34,7 +34,8 @@ MN_C int64_t mn_mpi_calls(enum mn_waiting *what);
  * it may call mn_mpi_abort. end(""): all wait, and have got no further since the roll before. */
 MN_C void mn_mpi_call_roll(void (*end)(const char *missing));
 
-/* In a loop of the opener's that waits for something else than MPI, and at each heartbeat: answers rolls. */
+/* Answers rolls. The thread that opened calls it at each heartbeat, and again and again while it waits for
+ * something other than MPI. */
 MN_C void mn_mpi_attend(enum mn_waiting what);
 
 /* The next call, if it waits for more than a second, prints this thread's message, and empties it. */

@@ -67,7 +67,7 @@ mn_status mn_checkpoint_load_newest(struct mn_checkpoint **out, const char *path
       if (status != MN_OK) mn_checkpoint_free(*out), *out = NULL;
       return status;
     }
-    mn_checkpoint_free(*out), *out = NULL; /* y.2.h5 may be a run's own path, not a number of y.h5 */
+    mn_checkpoint_free(*out), *out = NULL; /* the path of another run: y.2.h5 need not be y.h5's number 2 */
     if (status != MN_OK) append(skipped, skipped_size, *skipped ? "; %s" : "%s", mn_message());
     damaged[number] = status != MN_OK && status != MN_NO_INPUT;
   }

@@ -103,7 +103,7 @@ OPTION(INTEGER, on_nonfinite, "on-nonfinite", NULL, TRAIN, COURSE, 0, 0, "stop",
 OPTION(SEED, seed, "seed", "N", TRAIN | GRADCHECK | BENCH, CONFIG, 0, 0, "0", "of everything random")
 HEADING("Schedule of the learning rate", "--schedule step --step-every 1000")
 OPTION(INTEGER, schedule, "schedule", NULL, TRAIN, COURSE, 0, 0, "cosine",
-       "of the learning rate; of sgd by default constant", .words = mn_schedule_words)
+       "of the learning rate; that of sgd is constant by default", .words = mn_schedule_words)
 OPTION(INTEGER, step_every, "step-every", "N", TRAIN, COURSE, 1, LARGEST, "auto",
        "steps between the drops of --schedule step; auto: a third of the horizon", .automatic = TRAIN)
 OPTION(REAL, step_factor, "step-factor", "F", TRAIN, COURSE | ABOVE, 0, 1, "0.1",
