@@ -84,8 +84,7 @@ static mn_status try_stacks(int threads) {
   return MN_OK;
 }
 
-/* Of the calling thread's largest team. libgomp keeps the threads of its last. */
-static _Thread_local int running;
+static _Thread_local int running; /* threads of the calling thread's largest team */
 
 static mn_status start(void) {
   enum { LEAST = 128 << 10 }; /* bytes; with less libgomp ends the process */
