@@ -20,8 +20,8 @@
 #include <unistd.h>
 
 #include "data/hdf5/hdf5.h"
-#include "train/checkpoint/checkpoint.h"
 #include "train/checkpoint/layout.h"
+#include "train/runs/runs.h"
 
 static inline void *make_values(int64_t elements, size_t real, int salt) {
   void *values = malloc((size_t)elements * real);

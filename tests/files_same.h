@@ -4,6 +4,7 @@
 
 #include "tests/command_run.h"
 #include "train/checkpoint/layout.h"
+#include "train/runs/runs.h"
 
 static inline void assert_same_texts(const char *a, const char *b, const struct mn_text *x,
                                      const struct mn_text *y, int count, const char *but) {

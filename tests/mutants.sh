@@ -110,7 +110,8 @@ mutant() {
   train/checkpoint/read.c) order=${alone:-test_model test_init} ;;
   train/checkpoint/atomic_file.c) order=${alone:-test_atomic_file} ;;
   train/checkpoint/sums.c) order=${alone:-test_sums} ;;
-  train/checkpoint/path.c) order=${alone:-test_newest test_saver test_owned} ;;
+  train/runs/keep.c) order=${alone:-test_atomic_file test_saver test_owned} ;;
+  train/runs/*) order=${alone:-test_newest test_saver test_owned test_retake} ;;
   train/checkpoint/* | engine/thread.c) order=${alone:-test_saver test_rows test_model test_retake test_loader test_training test_standardize} ;;
   train/command/announce.c | train/command/log.c) order=${alone:-test_progress test_terminal test_log test_resume} ;;
   train/command/options_*) order=${alone:-test_options test_training} ;;
@@ -267,7 +268,7 @@ mutant "rule: an option implies none" train/command/options_parse.c 'if (stray) 
 mutant "rule: another rule's option passes" train/command/options_parse.c '  if (stray)
     return' '  if (0)
     return'
-mutant "adamw: squares are not saved" train/checkpoint/save.c 't->update.v}' 'NULL}'
+mutant "adamw: squares are not saved" train/checkpoint/describe.c 't->update.v}' 'NULL}'
 mutant "clip: never" $u 'max_norm / (*norm + 1e-6) < 1 ?' 'max_norm / (*norm + 1e-6) < 0 ?'
 mutant "clip: norm of norms" $u '0 : sqrt(sum);' '0 : sum;'
 mutant "clip: the root of less than 0" $u 'sum < 0 ? 0 : sqrt(sum)' 'sqrt(sum)'
@@ -515,7 +516,7 @@ mutant "evaluation: planes as training left them" $e 'training ? 0 : MN_MEASURE_
 mutant "evaluation: training goes on under its factors" $e 'MN_TRY(device->kernels->copy(device, to, from, sizeof *e->kept));' ''
 
 # saving beside training, and when
-s=train/checkpoint/save.c
+s=train/runs/saver.c
 mutant "saver: the copies not waited for" $s \
   'return saver->copy ? saver->device->kernels->branch_fork(saver->device, MN_BRANCH_SAVES) : MN_OK;' 'return MN_OK;'
 mutant "saver: a failed save counts" $s 'saver->outcome.status == MN_OK && ' ''
@@ -539,7 +540,7 @@ mutant "file of weights: the seed's weights all the same" train/command/session.
 mutant "labels: one too many is taken" data/dataset.c 'labels[i] >= classes' 'labels[i] > classes'
 mutant "labels: those of a program's own rows are taken" data/read_rows.c 'if (d->classes && y)' 'if (0 && d->classes && y)'
 mutant "labels: looked up wherever they lead" kernels/loss.c 'labels[n] >= 0 && labels[n] < cols' '1'
-mutant "model: saved over a training" train/checkpoint/save.c 'MN_OK && there->alone' 'MN_OK'
+mutant "model: saved over a training" train/checkpoint/model_file.c 'MN_OK && there->alone' 'MN_OK'
 mutant "model: read as a checkpoint" train/checkpoint/read.c 'alone = count == 2;' 'alone = 0;'
 
 h=engine/thread.c
@@ -555,11 +556,14 @@ mutant "signals: nohup has no effect" $w 'before.sa_handler != SIG_IGN' '1'
 mutant "signals: a step that never ends" $w 'if (!patient) end_by_signal(number);' ''
 mutant "signals: a checkpoint unseen" $w '(now.checkpoint && access(now.checkpoint, R_OK) == 0);' '0;'
 a=train/checkpoint/atomic_file.c
-mutant "publish: the old one is moved, not linked" $a '(i == 0 ? link : rename_new)(from, to)' 'rename_new(from, to)'
-mutant "publish: nothing is taken back" $a 'if (kept) take_back(file->path);' ''
-mutant "publish: one more is kept" $a 'last < keep - 1' 'last < keep'
-mutant "publish: the folder is not synced" $a 'file->path) == 0) return sync_folder(file->folder);' 'file->path) == 0) return MN_OK;'
-mutant "publish: over one that appeared" $a '(fresh ? rename_new : rename)' '(rename)'
+k=train/runs/keep.c
+mutant "publish: the old one is moved, not linked" $k '(i == 0 ? link : mn_atomic_file_rename_new)(from, to)' 'mn_atomic_file_rename_new(from, to)'
+mutant "publish: nothing is taken back" $k 'if (save->moved) take_back(resolved);' ''
+mutant "publish: one more is kept" $k 'last < keep - 1' 'last < keep'
+mutant "publish: the folder is not synced" $a '== 0)
+    return mn_atomic_file_sync_folder(file->path);' '== 0)
+    return MN_OK;'
+mutant "publish: over one that appeared" $a '(fresh ? mn_atomic_file_rename_new : rename)' '(rename)'
 mutant "answers: one that broke off is printed" train/json.c 'if (status == MN_OK) fputs(json->text, out);' 'fputs(json->text, out);'
 mutant "answers: plain texts as they are" train/json.c 'text += mn_escape_next(next, text);' 'text += snprintf(next, 2, "%c", *text);'
 mutant "answers: a write that failed" train/json.c '(fflush(out) == 0 && !ferror(out))' '1'
@@ -580,7 +584,7 @@ mutant "pauses: saves one step late" $c '(p->step / every + 1) * every :' '(p->s
 mutant "saves: the last is not tried again" $v 'tries == 2' 'tries == 1'
 mutant "saves: the newest is not looked for" train/command/saves.c 's->snapshot = there ? progress->step' 's->snapshot = session->from ? progress->step'
 mutant "resumed: another place" train/command/options_list.h '"place", NULL, RUNS, KEPT' '"place", NULL, RUNS, 0'
-mutant "owned: a name of a running run" train/checkpoint/path.c 'if (!*other) return MN_OK;' 'return MN_OK;'
+mutant "owned: a name of a running run" train/runs/lock.c 'if (!*other) return MN_OK;' 'return MN_OK;'
 mutant "plot: any picture is replaced" train/command/plot.c 'if (found) return MN_OK;' 'if (file) return MN_OK;'
 mutant "options: no hint" train/command/options_parse.c 'if (slips < least && 2 * (size_t)slips < length) best = name, least = slips;' ''
 mutant "saves: one that failed is forgotten" $c 'if (r->saves.failure.status == MN_OK) return drawn;' 'return drawn;'
@@ -593,10 +597,8 @@ mutant "sums: any digits are right" $u 'if (line && memcmp(line, digits, DIGITS)
 mutant "sums: a list that is cut" $u ' && list.element < sizeof list.text' ''
 mutant "sums: an empty list is none" $u 'if (list.kind == MN_VALUE_NONE ||' 'if (!sums->text[0] ||'
 mutant "sums: what is gone is not missed" $u 'if (sums->met == sums->lines) return MN_OK;' 'return MN_OK;'
-mutant "newest: damaged when found so once" train/checkpoint/path.c 'if (status == MN_BAD_DATA && *damaged)' 'if (0)'
-mutant "newest: not seen is not there" train/checkpoint/path.c 'MN_TRY(mn_atomic_file_exists(name, &there));
-  *damaged = 1;' 'there = access(name, F_OK) == 0;
-  *damaged = 1;'
+mutant "newest: damaged when found so once" train/runs/newest.c 'if (status == MN_BAD_DATA && *damaged)' 'if (0)'
+mutant "newest: not seen is not there" train/runs/newest.c 'MN_TRY(mn_atomic_file_exists(name, &there));' '(void)mn_atomic_file_exists(name, &there);'
 mutant "shown: a step's loss for its epoch's" $c 'r->since.steps > 0 ?' 'r->since.steps < 0 ?'
 mutant "shown: an epoch told before its test" $c 'if (!r->evaluator && epoch_ended(t) &&' 'if (epoch_ended(t) &&'
 mutant "shown: every epoch of many" $c 'fmax(ceil(epochs / most), 1)' '1'
@@ -635,8 +637,8 @@ mutant "owned: a copy is the same run" $o 's->fork = 1;' 'return MN_OK;'
 mutant "owned: an identity may be anything" $o '*was.id && (!is_id(was.id)' '0 && (!is_id(was.id)'
 mutant "owned: a run without its rows" $o 'hash = add(add_options(hash, texts, count), sample);' 'hash = add_options(hash, texts, count);'
 mutant "owned: a run without its first weights" $o 'if (s->options.init) hash' 'if (0) hash'
-mutant "owned: another run's files are its own" train/command/owned.c 'if (o->resume) MN_TRY(mn_checkpoint_check_files(' 'if (0) MN_TRY(mn_checkpoint_check_files('
-mutant "owned: saved over another run's" train/checkpoint/write.c 'if (status == MN_OK) status = mn_checkpoint_check_files(' 'if (0) status = mn_checkpoint_check_files('
+mutant "owned: another run's files are its own" train/command/owned.c 'if (o->resume) MN_TRY(mn_run_check_files(' 'if (0) MN_TRY(mn_run_check_files('
+mutant "owned: saved over another run's" train/runs/keep.c 'MN_TRY(mn_run_check_files(' 'if (0) MN_TRY(mn_run_check_files('
 mutant "owned: the log of another run" train/command/log.c '&& !empty && strcmp(now, id) != 0' '&& 0'
 mutant "shown: controls as they are" kernels/status.c 'if (first < '"' '"' ||' 'if (0 ||'
 

@@ -2,7 +2,7 @@
 #ifndef MN_TESTS_SAVING_H
 #define MN_TESTS_SAVING_H
 
-#include "train/checkpoint/checkpoint.h"
+#include "train/runs/runs.h"
 
 static inline mn_status save_and_wait(const char *to, const struct mn_model *model,
                                       const struct mn_optimizer *optimizer,

@@ -358,14 +358,14 @@ static void test_appeared(void **state) {
   struct mn_atomic_file file;
   assert_int_equal(mn_atomic_file_create(&file, path), MN_OK);
   write_bytes(path, "mine", 4);
-  assert_int_equal(mn_atomic_file_publish(&file, 0), MN_NO_CREATE);
+  assert_int_equal(mn_atomic_file_publish(&file, 0, NULL), MN_NO_CREATE);
   assert_says("has appeared meanwhile");
   unsigned char *bytes = read_bytes(path, &size);
   assert_true(size == 4 && memcmp(bytes, "mine", 4) == 0);
   free(bytes);
   assert_int_equal(count_files(), 1);
   assert_int_equal(mn_atomic_file_create(&file, path), MN_OK);
-  assert_int_equal(mn_atomic_file_publish(&file, 1), MN_OK); /* which replaces */
+  assert_int_equal(mn_atomic_file_publish(&file, 1, NULL), MN_OK); /* which replaces */
 }
 
 static mode_t mode_of(const char *of) {

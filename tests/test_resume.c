@@ -3,8 +3,8 @@
 #include "tests/command_run.h"
 
 #include "tests/check.h"
-#include "train/checkpoint/checkpoint.h"
 #include "train/command/options.h"
+#include "train/runs/runs.h"
 
 #define QUIET "train --quiet --device cpu "
 #define TOLD "train --device cpu "

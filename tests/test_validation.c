@@ -3,7 +3,7 @@
 #include "data/dataset.h"
 #include "tests/command_run.h"
 #include "tests/files_same.h"
-#include "train/checkpoint/checkpoint.h"
+#include "train/runs/runs.h"
 
 enum { MANY = 300 };
 

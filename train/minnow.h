@@ -19,8 +19,9 @@
 #include "layers/block_call.h"           /* the block for other frameworks */
 #include "layers/layer.h"                /* layers of one's own, on a tape: engine/tape.h */
 #include "train/check/check.h"           /* gradient checks */
-#include "train/checkpoint/checkpoint.h" /* saving and resuming runs; models and weights alone */
+#include "train/checkpoint/checkpoint.h" /* checkpoints; models and weights alone */
 #include "train/evaluate.h"              /* evaluation, prediction */
+#include "train/runs/runs.h"             /* saving and resuming runs */
 #include "train/trainer.h"               /* training; models and passes: train/model.h, train/pass.h */
 
 #endif

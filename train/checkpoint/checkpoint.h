@@ -42,18 +42,6 @@ struct mn_text {
 /* The value of the text called `name`, owned by `texts`; NULL if it is missing. */
 MN_API const char *mn_text_find(const struct mn_text *texts, int count, const char *name);
 
-/* The run of a checkpoint, in texts of /config; each is "" if the file lacks it. `id` identifies the run by a
- * hash in hexadecimal digits: of its start and, behind a dot, of the changes since. `name` is the name of the
- * file which it saves to, without its folder. `source`, for a run that was forked from another's checkpoint,
- * is the other run's id, a blank and its name. */
-#define MN_RUN_ID "run"
-#define MN_RUN_NAME "saved_as"
-#define MN_RUN_SOURCE "forked_from"
-struct mn_run {
-  char id[40], name[MN_TEXT_VALUE], source[MN_TEXT_VALUE];
-};
-void mn_run_find(struct mn_run *out, const struct mn_text *texts, int count);
-
 enum {
   MN_CHECKPOINT_STANDARD = 2,
   MN_CHECKPOINT_TENSORS = 512,
@@ -98,98 +86,14 @@ struct mn_checkpoint {
  * name, rank, rows and cols of each. Sets `standard` anew, without values. MN_NO_MEMORY. */
 MN_API mn_status mn_checkpoint_lay_out(struct mn_checkpoint *checkpoint);
 
-/* Writes `checkpoint`, whose tensors mn_checkpoint_lay_out made, to `path`: new file in the same
- * folder, H5Fclose, fsync, rename, fsync of the folder. With keep > 1 the file that stood at PATH moves to
- * PATH with .1 before its ending (run.h5 → run.1.h5), that one to .2, up to keep − 1, by hard links and
- * renames, so that at no moment there is no whole `path`; a file system without links has a moment between
- * two renames. keep 1: it is replaced. A symbolic link stands for the file that it leads to, and that file's
- * permissions are kept. Only checkpoints of the same run (struct mn_run, in the options) are replaced, moved
- * or dropped. On any error `path` stands as it was, or, if only the sync of the folder failed, whole and new;
- * the oldest may be dropped already. MN_USAGE: keep outside 1 … MN_CHECKPOINT_KEEP; MN_NO_CREATE: a folder
- * that is not there or cannot be written, a path that is no regular file, another run's checkpoint or another
- * kind of file at one of the names; MN_IO: no space, a failing disk; MN_LIBRARY: HDF5 failed otherwise. Holds
- * the lock of data/hdf5/hdf5.h for 4 MiB at a time. One thread saves to a path at a time. */
-MN_API mn_status mn_checkpoint_save(const struct mn_checkpoint *checkpoint, const char *path, int keep);
-
-/* The best checkpoint that a run keeps beside `path`: *best gets its name, run.h5 → run.best.h5, beside the
- * file that a symbolic link leads to. MN_NO_CREATE: a path that is too long. */
-MN_API mn_status mn_checkpoint_best(char best[MN_CHECKPOINT_PATH], const char *path);
-
-/* Locks `path` for the life of a run, by flock on the file PATH.lock, which mn_checkpoint_unlock removes; the
- * kernel ends the lock of a run that is killed. MN_NO_CREATE: another run holds it, or the file cannot be
- * created. On a file system without locks the run goes on without. */
-struct mn_checkpoint_lock;
-MN_API mn_status mn_checkpoint_lock(struct mn_checkpoint_lock **out, const char *path);
-MN_API void mn_checkpoint_unlock(struct mn_checkpoint_lock *lock); /* NULL is fine */
-
 /* Reads and verifies a checkpoint; free it with mn_checkpoint_free. MN_NO_INPUT: no such file; MN_IO: a disk
  * that cannot be read; MN_NO_MEMORY; MN_BAD_DATA: not HDF5, truncated, a checksum that fails (HDF5's, or its
  * content's), not a minnow checkpoint, a newer format_version, a tensor missing or of another shape. */
 MN_API mn_status mn_checkpoint_load(struct mn_checkpoint **out, const char *path);
 
-/* To resume: the newest of path, path.1, path.2 … that verifies, else the best (mn_checkpoint_best); those
- * that are runs of their own, by their names, do not count. *used gets its name, and *skipped, for people,
- * the newer ones that were passed over and the reasons, or "". Those are damaged, and are renamed (run.h5 →
- * run.damaged-1.h5), so that no later save replaces them. A newer file that is not a damaged checkpoint (of a
- * newer format_version, of another kind, or one that cannot be opened or read from its disk) is never passed
- * over: its error is returned. MN_NO_INPUT without any checkpoint; MN_BAD_DATA if all are damaged: then they
- * keep their names. */
-MN_API mn_status mn_checkpoint_load_newest(struct mn_checkpoint **out, const char *path,
-                                           char used[MN_CHECKPOINT_PATH], char *skipped, size_t skipped_size);
-
 MN_API void mn_checkpoint_free(struct mn_checkpoint *checkpoint); /* NULL is fine */
 
-/* ---- saving a model, also beside training ---- */
-
-/* Saves beside training: a snapshot is taken at once, and a thread of the saver's own writes it to a
- * checkpoint, while the caller trains on.
- *
- * A GPU copies its parameters and optimizer state to memory of their own there, in order with its other work,
- * so that the host does not wait; the thread then downloads the copies. If the GPU has no room for them, and
- * on the CPU, mn_saver_start copies them to the host itself. The saver allocates at the first start and keeps
- * until close: room for these once more on the host, and once more on a GPU that has the room.
- *
- * One thread makes all of these calls: the one that trains. */
-struct mn_saver;
-
-/* Opens a saver of `model`, and of the state of its `optimizer` unless that is NULL, to `path`, keeping
- * `keep` checkpoints (mn_checkpoint_save). It borrows the model, and is closed before it and before the
- * optimizer; `path` is copied. `*out` is the caller's, for mn_saver_close. MN_NO_MEMORY. */
-MN_API mn_status mn_saver_open(struct mn_saver **out, const char *path, int keep,
-                               const struct mn_model *model, const struct mn_optimizer *optimizer);
-
-/* Sets the /history of the saves: `count` texts, at most MN_CHECKPOINT_HISTORY, which are copied. Call it
- * before the first start; without this call /history is left out. */
-MN_API void mn_saver_history(struct mn_saver *saver, const struct mn_text *history, int count);
-
-/* The parts of a save: the newest checkpoint, to the saver's path, and the best model so far, to the path of
- * mn_checkpoint_best, which keeps one checkpoint. */
-enum { MN_SAVE_NEWEST = 1, MN_SAVE_BEST = 2 };
-
-/* Starts to save the model as it is after all work given to its device so far, with `progress`, as `what`:
- * one of these, or both, the best before the newest, so that the newest never names a missing file. `config`,
- * `count` texts of the caller's own (at most MN_CHECKPOINT_OPTIONS − 3), go to /config, before the constants
- * of the order of samples; versions and device go to /fingerprint. With `progress` NULL the model is saved
- * without its training: `config` and the optimizer's state are left out. All may change as soon as this
- * returns. No save may be running: check mn_saver_busy, or call mn_saver_wait, first. Errors, after which no
- * save runs: MN_USAGE for another `count`, MN_NO_MEMORY, MN_LIBRARY if a copy fails; for the best also
- * mn_checkpoint_best's. */
-MN_API mn_status mn_saver_start(struct mn_saver *saver, int what, const struct mn_progress *progress,
-                                const struct mn_text *config, int count);
-
-/* 1 while a save is running, else 0. */
-MN_API int mn_saver_busy(struct mn_saver *saver);
-
-/* Without waiting: *saved gets the step of the newest checkpoint that this saver has brought to its path, −1
- * before the first. Returns MN_OK, or the error of the newest save (mn_checkpoint_save's errors,
- * MN_NO_MEMORY, MN_LIBRARY), at each call until another save is started. */
-MN_API mn_status mn_saver_poll(struct mn_saver *saver, int64_t *saved);
-
-/* Waits for the running save, if there is one; then as mn_saver_poll. `saved` may be NULL. */
-MN_API mn_status mn_saver_wait(struct mn_saver *saver, int64_t *saved);
-
-/* Waits for the running save, but drops its error, which mn_saver_wait returns. NULL is fine. */
-MN_API void mn_saver_close(struct mn_saver *saver);
+/* ---- a model without its training ---- */
 
 /* Writes configuration and parameters of `model` to `path`: whole or not at all, as mn_checkpoint_save does.
  * `minnow eval`, `predict` and `train --init` take the file, and h5py reads /model as a state_dict. The plan

@@ -3,6 +3,7 @@
 #define MN_TRAIN_CHECKPOINT_LAYOUT_H
 
 #include "data/hdf5/file.h"
+#include "train/checkpoint/atomic_file.h"
 #include "train/checkpoint/checkpoint.h"
 
 #define MN_CHECKPOINT_FORMAT "minnow checkpoint"
@@ -50,9 +51,11 @@ mn_status mn_checkpoint_format(struct mn_hdf5_file *file, int *ours);
 /* The same for the HDF5 file at `path`. Errors: as mn_hdf5_open. */
 mn_status mn_checkpoint_recognise(const char *path, int *ours);
 
-/* MN_NO_CREATE: of the files of `path`, one whose number is `least` … end − 1 is not a checkpoint of the run
- * `ours`. `how` is mn_hdf5_open's. */
-mn_status mn_checkpoint_check_files(const char *path, int least, int end, const struct mn_run *ours, int how);
+/* Writes `checkpoint`, whose tensors mn_checkpoint_lay_out made, to `path`: a new file in the same folder,
+ * H5Fclose, fsync, `hook` (NULL is fine), rename, fsync of the folder. Errors: as mn_checkpoint_save, and the
+ * hook's. Holds the lock of data/hdf5/hdf5.h for 4 MiB at a time. */
+mn_status mn_checkpoint_write(const struct mn_checkpoint *checkpoint, const char *path,
+                              const struct mn_atomic_file_hook *hook);
 
 /* mn_checkpoint_load; if `brief`, of sizes, constants and options: no tensors, no progress, no fingerprint.
  * `how` is mn_hdf5_open's. After an error *damaged, unless NULL, is set if the file may be a damaged

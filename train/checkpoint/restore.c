@@ -1,4 +1,4 @@
-/* From a file back to the device: a checkpoint, weights alone, a model without its training. */
+/* From a file back to the device: a checkpoint, weights alone. */
 #include "train/checkpoint/checkpoint.h"
 
 #include <stdlib.h>
@@ -114,20 +114,5 @@ mn_status mn_snapshot_load_weights(const char *path, struct mn_model *model, uin
   }
   if (status == MN_OK) status = mn_snapshot_restore(weights, model, NULL, NULL);
   mn_checkpoint_free(weights);
-  return status;
-}
-
-mn_status mn_model_load(struct mn_model **out, struct mn_device *device, const char *path) {
-  struct mn_checkpoint *from;
-  struct mn_model *model = NULL;
-  *out = NULL;
-  MN_TRY(mn_checkpoint_load(&from, path));
-  mn_status status = mn_model_open(&model, device, &from->model);
-  if (status == MN_OK) status = mn_snapshot_restore(from, model, NULL, NULL);
-  mn_checkpoint_free(from);
-  if (status == MN_OK)
-    *out = model;
-  else
-    mn_model_close(model);
   return status;
 }

@@ -7,7 +7,6 @@
 
 #include "data/class_names.h"
 #include "data/hdf5/hdf5.h"
-#include "train/checkpoint/atomic_file.h"
 #include "train/checkpoint/layout.h"
 
 /* The lock of data/hdf5/hdf5.h is held from the first call to HDF5 to the last, except for a moment after
@@ -191,18 +190,12 @@ static mn_status write_file(const struct mn_checkpoint *checkpoint, const struct
   return status;
 }
 
-mn_status mn_checkpoint_save(const struct mn_checkpoint *checkpoint, const char *path, int keep) {
+mn_status mn_checkpoint_write(const struct mn_checkpoint *checkpoint, const char *path,
+                              const struct mn_atomic_file_hook *hook) {
   struct mn_atomic_file file;
-  struct mn_run run;
-  if (keep < 1 || keep > MN_CHECKPOINT_KEEP)
-    return mn_fail(MN_USAGE, "%d checkpoints cannot be kept: 1 to %d can", keep, MN_CHECKPOINT_KEEP);
-  mn_run_find(&run, checkpoint->options, checkpoint->option_count);
   MN_TRY(mn_atomic_file_create(&file, path));
   mn_status status = write_file(checkpoint, &file);
-  if (status == MN_OK) status = mn_checkpoint_check_files(path, 0, keep, &run, MN_HDF5_TRIED);
-  if (status != MN_OK) {
-    mn_atomic_file_discard(&file);
-    return status;
-  }
-  return mn_atomic_file_publish(&file, keep);
+  if (status == MN_OK) return mn_atomic_file_publish(&file, 1, hook);
+  mn_atomic_file_discard(&file);
+  return status;
 }

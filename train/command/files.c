@@ -8,7 +8,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "train/checkpoint/atomic_file.h"
+#include "train/runs/names.h"
 
 /* ---- paths ---- */
 
@@ -90,7 +90,7 @@ static int is_written(const char *path, const char *checkpoint) {
   const size_t folder = (size_t)(base - checkpoint), whole = (size_t)(lock - checkpoint);
   if (strncmp(path, checkpoint, whole) == 0 && (path[whole] == 0 || strcmp(path + whole, ".lock") == 0))
     return 1;
-  return strncmp(path, checkpoint, folder) == 0 && mn_atomic_file_follows(path + folder, base);
+  return strncmp(path, checkpoint, folder) == 0 && mn_run_file_follows(path + folder, base);
 }
 
 /* Refuses two options that name one file or, of a `checkpoint`, one of its names. */

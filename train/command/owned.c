@@ -8,9 +8,9 @@
 #include <xxhash.h>
 
 #include "engine/thread.h"
-#include "train/checkpoint/atomic_file.h"
 #include "train/checkpoint/layout.h"
 #include "train/command/announce.h"
+#include "train/runs/names.h"
 
 /* ---- identity ---- */
 
@@ -80,8 +80,8 @@ static int is_id(const char *text) {
 /* A file that another run replaces as it goes on is not one to go on in. */
 static mn_status check_fork(const struct mn_session *s, const char *path, const char *was) {
   char owner[MN_ATOMIC_FILE_PATH];
-  MN_TRY(mn_atomic_file_any(owner, path, 1));
-  if (mn_atomic_file_follows(basename(path), was)) snprintf(owner, sizeof owner, "%s", was);
+  MN_TRY(mn_run_file_any(owner, path, 1));
+  if (mn_run_file_follows(basename(path), was)) snprintf(owner, sizeof owner, "%s", was);
   if (!*owner) return MN_OK;
   return mn_fail(MN_NO_CREATE,
                  "--checkpoint %s is a file of the run %s, which replaces it as that goes on: copy it to "
@@ -126,8 +126,8 @@ static mn_status refuse_new(const struct mn_options *o, const char *path, const 
   const char *const base = o->checkpoint ? basename(path) : path;
   char command[COMMAND] = "rm", name[MN_ATOMIC_FILE_PATH], which[MN_ATOMIC_FILE_PATH] = "";
   int there = 0, fits = 1;
-  for (int i = 0; *found && i <= MN_ATOMIC_FILE_BEST; i++)
-    if (mn_atomic_file_number(name, sizeof name, path, i) == 0 && access(name, F_OK) == 0)
+  for (int i = 0; *found && i <= MN_RUN_FILE_BEST; i++)
+    if (mn_run_file_number(name, sizeof name, path, i) == 0 && access(name, F_OK) == 0)
       there = 1, fits = fits && add_name(command, name);
   if (*found && !there) { /* a damaged one, which the run set aside */
     fits = snprintf(name, sizeof name, "%.*s%s", (int)(base - path), path, found) < (int)sizeof name;
@@ -153,11 +153,11 @@ mn_status mn_owned_check(const struct mn_session *s) {
   struct mn_atomic_file file;
   int logged = 0;
   if (o->checkpoint) MN_TRY(mn_atomic_file_resolve(path, o->checkpoint));
-  if (o->checkpoint && !o->resume) MN_TRY(mn_atomic_file_any(found, path, 0));
+  if (o->checkpoint && !o->resume) MN_TRY(mn_run_file_any(found, path, 0));
   if (o->log && !o->resume) MN_TRY(mn_atomic_file_exists(o->log, &logged));
   if (*found || logged) return refuse_new(o, path, found);
   if (!o->checkpoint) return MN_OK;
-  if (o->resume) MN_TRY(mn_checkpoint_check_files(path, 1, MN_ATOMIC_FILE_BEST + 1, &s->run, 0));
+  if (o->resume) MN_TRY(mn_run_check_files(path, 1, MN_RUN_FILE_BEST + 1, &s->run, 0));
   if (o->dry_run)
     return MN_OK; /* without the lock this would remove a file that another run begins to save */
   MN_TRY(mn_atomic_file_create(&file, path));
@@ -171,8 +171,8 @@ mn_status mn_owned_leave(const struct mn_session *s, mn_status status) {
   struct mn_outcome outcome;
   mn_outcome_note(&outcome, status);
   mn_status looked = o->checkpoint ? mn_atomic_file_resolve(path, o->checkpoint) : MN_OK;
-  if (looked == MN_OK && o->checkpoint) looked = mn_atomic_file_any(found, path, 0);
-  if (looked == MN_OK && !*found && mn_atomic_file_set_aside(kept, o->log, "unsaved") == MN_OK)
+  if (looked == MN_OK && o->checkpoint) looked = mn_run_file_any(found, path, 0);
+  if (looked == MN_OK && !*found && mn_run_file_set_aside(kept, o->log, "unsaved") == MN_OK)
     mn_announce(o, "log: %s, since nothing was saved", kept);
   return mn_outcome_tell(&outcome);
 }

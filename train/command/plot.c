@@ -279,7 +279,7 @@ mn_status mn_plot(const char *out, int replace, const char *mark, char **logs, i
   if (status == MN_OK && !to) status = mn_fail(MN_LIBRARY, "gnuplot cannot be run: %s", strerror(errno));
   if (status == MN_OK) status = run_gnuplot(to, out, script, errors);
   if (status == MN_OK && mark) status = put_mark(to, out, mark);
-  if (status == MN_OK) status = mn_atomic_file_publish(&file, replace != 0);
+  if (status == MN_OK) status = mn_atomic_file_publish(&file, replace, NULL);
   mn_atomic_file_discard(&file); /* once it is published, this does nothing */
   if (script) fclose(script);
   if (tests) fclose(tests);

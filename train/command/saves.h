@@ -6,7 +6,6 @@
 #ifndef MN_TRAIN_COMMAND_SAVES_H
 #define MN_TRAIN_COMMAND_SAVES_H
 
-#include "train/checkpoint/checkpoint.h"
 #include "train/command/announce.h"
 #include "train/command/session.h"
 

@@ -5,8 +5,8 @@
 
 #include "data/columns.h"
 #include "data/fingerprint.h"
-#include "train/checkpoint/checkpoint.h"
 #include "train/command/options.h"
+#include "train/runs/runs.h"
 #include "train/trainer.h"
 
 /* Bytes of the mark of a run's picture, "minnow run " and 16 hex digits, with its end. */

@@ -1,0 +1,53 @@
+/* A model in a file, without its training. */
+#include <stdlib.h>
+#include <unistd.h>
+
+#include "train/checkpoint/layout.h"
+
+/* A file that cannot be read may be anything, so it stays too. */
+static mn_status check_path(const char *path) {
+  struct mn_checkpoint *there;
+  if (access(path, F_OK) != 0) return MN_OK;
+  int alone = mn_checkpoint_read(&there, path, NULL, 1, 0) == MN_OK && there->alone;
+  mn_checkpoint_free(there);
+  if (alone) return MN_OK;
+  return mn_fail(MN_NO_CREATE, "%s exists and holds more than a model, or something else: name another file",
+                 path);
+}
+
+static mn_status write_model(struct mn_checkpoint *to, const struct mn_model *model, const char *path) {
+  for (int i = 0; i < to->tensor_count; i++) {
+    struct mn_checkpoint_tensor *t = &to->tensors[i];
+    const size_t bytes = (size_t)(t->rows * t->cols) * t->real;
+    if (!(t->value = malloc(bytes)))
+      return mn_fail(MN_NO_MEMORY, "no %.1f MiB of memory left to save; a smaller model would need less",
+                     (double)bytes / 1048576);
+    MN_TRY(mn_tensor_download(model->device, model->parameters[i], t->value));
+  }
+  to->alone = 1;
+  return mn_checkpoint_write(to, path, NULL);
+}
+
+mn_status mn_model_save(const struct mn_model *model, const char *path) {
+  struct mn_checkpoint *to;
+  MN_TRY(check_path(path));
+  MN_TRY(mn_describe_model(&to, model));
+  mn_status status = write_model(to, model, path);
+  mn_checkpoint_free(to);
+  return status;
+}
+
+mn_status mn_model_load(struct mn_model **out, struct mn_device *device, const char *path) {
+  struct mn_checkpoint *from;
+  struct mn_model *model = NULL;
+  *out = NULL;
+  MN_TRY(mn_checkpoint_load(&from, path));
+  mn_status status = mn_model_open(&model, device, &from->model);
+  if (status == MN_OK) status = mn_snapshot_restore(from, model, NULL, NULL);
+  mn_checkpoint_free(from);
+  if (status == MN_OK)
+    *out = model;
+  else
+    mn_model_close(model);
+  return status;
+}

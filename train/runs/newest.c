@@ -1,0 +1,68 @@
+/* The newest checkpoint that a run may resume from. A file counts as damaged if two reads fail: HDF5 reports
+ * a moment without memory as damage too. */
+#include <stdio.h>
+#include <string.h>
+
+#include "train/checkpoint/layout.h"
+#include "train/runs/names.h"
+
+/* Appends `words` in `format`, which has one %s; cuts the text if `size` is too small. */
+static void append(char *text, size_t size, const char *format, const char *words) {
+  size_t length = strlen(text);
+  if (length + 1 < size) snprintf(text + length, size - length, format, words);
+}
+
+/* Reads the file `name`. *damaged: it is damaged or missing, and an older one may take its place. */
+static mn_status read_one(struct mn_checkpoint **out, const char *name, int *damaged) {
+  int there;
+  *damaged = 0;
+  MN_TRY(mn_atomic_file_exists(name, &there));
+  *damaged = 1;
+  if (!there) return mn_fail(MN_NO_INPUT, "%s is missing", name);
+  mn_status status = mn_checkpoint_read(out, name, damaged, 0, 0);
+  if (status == MN_BAD_DATA && *damaged) status = mn_checkpoint_read(out, name, damaged, 0, 0);
+  if (status != MN_BAD_DATA) *damaged = 0;
+  return status;
+}
+
+/* Renames the files of the numbers that are `damaged`, but the best, and appends their new names to
+ * `skipped`. */
+static mn_status set_aside(const char *path, const char *damaged, char *skipped, size_t size) {
+  for (int number = 0; number < MN_RUN_FILE_BEST; number++) {
+    char name[MN_ATOMIC_FILE_PATH], renamed[MN_ATOMIC_FILE_PATH];
+    if (!damaged[number] || mn_run_file_number(name, sizeof name, path, number) != 0) continue;
+    MN_TRY(mn_run_file_set_aside(renamed, name, "damaged"));
+    append(skipped, size, "; kept as %s", renamed);
+  }
+  return MN_OK;
+}
+
+mn_status mn_checkpoint_load_newest(struct mn_checkpoint **out, const char *path,
+                                    char used[MN_CHECKPOINT_PATH], char *skipped, size_t skipped_size) {
+  char resolved[MN_ATOMIC_FILE_PATH];
+  char damaged[MN_RUN_FILE_BEST + 1] = {0}; /* by number: it is there, and does not verify */
+  MN_REQUIRE(skipped_size > 0);
+  *out = NULL;
+  used[0] = skipped[0] = 0;
+  MN_TRY(mn_atomic_file_resolve(resolved, path));
+  for (int number = 0; number <= MN_RUN_FILE_BEST; number++) {
+    int passed;
+    if (mn_run_file_number(used, MN_CHECKPOINT_PATH, resolved, number) != 0) continue;
+    mn_status status = read_one(out, used, &passed);
+    if (status != MN_OK && !passed) return status;
+    if (status == MN_NO_INPUT && number > 0) continue;
+    const char *name =
+        status == MN_OK ? mn_text_find((*out)->options, (*out)->option_count, MN_RUN_NAME) : NULL;
+    if (status == MN_OK && (number == 0 || !name || strcmp(name, basename(used)) != 0)) {
+      status = set_aside(resolved, damaged, skipped, skipped_size);
+      if (status != MN_OK) mn_checkpoint_free(*out), *out = NULL;
+      return status;
+    }
+    mn_checkpoint_free(*out), *out = NULL; /* the path of another run: y.2.h5 need not be y.h5's number 2 */
+    if (status != MN_OK) append(skipped, skipped_size, *skipped ? "; %s" : "%s", mn_message());
+    damaged[number] = status != MN_OK && status != MN_NO_INPUT;
+  }
+  if (!memchr(damaged, 1, sizeof damaged))
+    return mn_fail(MN_NO_INPUT, "there is no checkpoint %s: check the name, or start a new run", resolved);
+  return mn_fail(MN_BAD_DATA, "no checkpoint verifies: %s", skipped);
+}
