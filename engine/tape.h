@@ -24,15 +24,25 @@ enum { MN_TAPE_SMALL = 1 << 21, MN_TAPE_MEDIUM = 1 << 25 };
 
 struct mn_tape;
 struct mn_node;
+struct mn_clipping;
 
-/* Hooks on the runs of a tape (engine/ranks/ranks.h). `forwarded` comes after the forward's products,
- * `before_updates` after the backward's, `ended` after the updates. */
+/* What a device among ranks does besides (engine/ranks/ranks.h). On the runs of a tape `forwarded` comes
+ * after the forward's products, `before_updates` after the backward's, `ended` after the updates. */
 struct mn_tape_hooks {
   size_t bytes;                              /* size of tape->ranks, zeroed */
   mn_status (*finish)(struct mn_tape *tape); /* recording has ended */
   mn_status (*forwarded)(struct mn_tape *tape);
   mn_status (*before_updates)(struct mn_tape *tape);
   mn_status (*ended)(struct mn_tape *tape, mn_status status);
+  /* while recording: a layer's output, of which each rank may have a part */
+  mn_status (*gather)(struct mn_tape *tape, struct mn_tensor **y, int64_t cols, int partial);
+  /* on the host: all[ranks][bytes] becomes every rank's `mine` */
+  mn_status (*exchange)(struct mn_device *device, void *all, const void *mine, size_t bytes);
+  /* with stored gradients: summing those that no tape sums, the squares of their norms, the updates */
+  mn_status (*sum)(struct mn_device *device, struct mn_tensor *const *of, int count);
+  mn_status (*square)(struct mn_device *device, struct mn_tensor *const *of, int count,
+                      const struct mn_clipping *clipping, double **squares, int64_t *number);
+  mn_status (*update)(struct mn_device *device, struct mn_tensor *const *of, int count);
 };
 
 /* Clipping by the norm of all gradients, which are not stored. Between the backward and the updates each node

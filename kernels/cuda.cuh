@@ -71,12 +71,12 @@ mn_status mn_cuda_check(cudaError_t error, const char *what);
 mn_status mn_cuda_check(cublasStatus_t error, const char *what);
 void mn_hopper_open(struct mn_cuda *cuda, const cudaDeviceProp *properties);
 
-/* The CUDA versions of the table's entries. An entry with an fp32 and an fp64 version is a static member of a
- * template; the file that defines it instantiates both by MN_CUDA_INSTANTIATE. */
+/* The tables' entries. Those of both reals are static members of templates, MN_CUDA_INSTANTIATEd there. */
 #define MN_CUDA_REAL(name)                                                                                   \
   template <typename Real> struct mn_cuda_##name { static mn_##name##_function run; };
 #define MN_CUDA_ONE(name, ...) mn_##name##_function mn_##name##_cuda;
 MN_KERNELS(MN_CUDA_REAL, MN_CUDA_ONE, MN_CUDA_ONE, MN_CUDA_ONE)
+MN_COLLECTIVES(MN_CUDA_ONE, MN_CUDA_ONE)
 #define MN_CUDA_INSTANTIATE(name)                                                                            \
   template struct mn_cuda_##name<float>;                                                                     \
   template struct mn_cuda_##name<double>

@@ -107,7 +107,7 @@ mn_status mn_device_open(struct mn_device **out, const char *name, const char *p
 
 void mn_device_close(struct mn_device *device) {
   if (!device) return;
-  if (device->ranks && device->kernels->ranks_leave) device->kernels->ranks_leave(device);
+  if (device->ranks && device->collectives->ranks_leave) device->collectives->ranks_leave(device);
   for (int i = 0; device->ranks && i < 2; i++) {
     if (device->ranks->staging[i]) device->kernels->release(device, device->ranks->staging[i]);
     device->ranks->staging[i] = NULL;
@@ -121,14 +121,14 @@ void mn_device_close(struct mn_device *device) {
 
 mn_status mn_device_allocate_shared(struct mn_device *device, const struct mn_team *team, void **out,
                                     int64_t count, size_t size) {
-  const struct mn_kernels *k = device->kernels;
   MN_REQUIRE(count > 0);
   if ((size_t)count > PTRDIFF_MAX / size)
     return mn_fail(MN_NO_MEMORY, "no memory for %ld elements of %zu bytes; a smaller batch or model would do",
                    (long)count, size);
   const size_t bytes = (size_t)count * size;
-  MN_TRY(team && k->allocate_shared ? k->allocate_shared(device, team, out, bytes)
-                                    : k->allocate(device, out, bytes));
+  MN_TRY(team && device->collectives->allocate_shared
+             ? device->collectives->allocate_shared(device, team, out, bytes)
+             : device->kernels->allocate(device, out, bytes));
   device->allocations++;
   device->bytes += bytes;
   return MN_OK;

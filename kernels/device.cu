@@ -74,6 +74,7 @@ template <> struct on_gpu<mn_exchange_function, mn_exchange_cuda> {
 #define ONE(name, ...) on_gpu<mn_##name##_function, mn_##name##_cuda>::call,
 static const struct mn_kernels fp32 = {MN_KERNELS(FP32, ONE, ONE, ONE)},
                                fp64 = {MN_KERNELS(FP64, ONE, ONE, ONE)};
+static const struct mn_collectives collectives = {MN_COLLECTIVES(ONE, ONE)};
 
 /* Has attributes if this binary has code for the GPU. */
 static __global__ void probe_kernel() {}
@@ -174,6 +175,7 @@ extern "C" mn_status mn_cuda_open(struct mn_device *device) {
   if (!cuda) return mn_fail(MN_NO_MEMORY, "no memory for a device");
   device->cuda = cuda; /* if the rest fails, mn_cuda_close frees what has been created */
   device->kernels = device->precision == MN_FP64 ? &fp64 : &fp32;
+  device->collectives = &collectives;
   snprintf(device->name, sizeof device->name, "%s", properties.name);
   cuda->multiprocessors = properties.multiProcessorCount;
   /* CUDA graphs have programmatic dependent launch since CUDA 12.3. */

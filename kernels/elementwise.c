@@ -36,7 +36,7 @@ mn_status MN_CPU(mn_round)(struct mn_device *device, struct mn_operand *operand,
   if (scale && measure) {
     scale->largest = largest_of(from, count);
     if (measure == MN_MEASURE_TOGETHER && device->ranks)
-      MN_TRY(device->kernels->agree_scales(device, &scale, 1));
+      MN_TRY(device->collectives->agree_scales(device, &scale, 1));
     scale->factor = mn_scale_factor(scale->largest, operand->headroom, 1);
   }
   const float factor = scale ? scale->factor : 1;

@@ -103,11 +103,11 @@ mn_status MN_CPU(mn_epilogue)(struct mn_device *device, void *d, int64_t rows, i
     if (epilogue->update->clears) memset(d, 0, (size_t)count * sizeof(real));
     return MN_OK;
   case MN_REDUCE_SCATTER:
-    MN_TRY(device->kernels->reduce_scatter(device, epilogue->piece, d, rows, cols));
+    MN_TRY(device->collectives->reduce_scatter(device, epilogue->piece, d, rows, cols));
     return MN_CPU(mn_epilogue)(device, epilogue->piece, rows, epilogue->share, epilogue->then);
   case MN_REDUCE_SCATTER_ROWS:
     MN_REQUIRE(epilogue->into == d);
-    return device->kernels->reduce_scatter_rows(device, d, count);
+    return device->collectives->reduce_scatter_rows(device, d, count);
   default:
     return run(device, &stored, epilogue);
   }

@@ -165,18 +165,6 @@ typedef mn_status mn_narrow_function(struct mn_device *device, float *out, const
   AS(ahead_end, synchronize)                                                                                 \
   DEVICE(ahead_wait)                                                                                         \
   DEVICE(ahead_used)                                                                                         \
-  CUDA(ranks_begin)                                                                                          \
-  DEVICE(ranks_join)                                                                                         \
-  CUDA(ranks_leave)                                                                                          \
-  CUDA(allocate_shared)                                                                                      \
-  DEVICE(allgather)                                                                                          \
-  DEVICE(gather_plane)                                                                                       \
-  DEVICE(reduce_scatter)                                                                                     \
-  DEVICE(allreduce)                                                                                          \
-  DEVICE(reduce_scatter_rows)                                                                                \
-  DEVICE(allgather_rows)                                                                                     \
-  DEVICE(agree)                                                                                              \
-  DEVICE(agree_scales)                                                                                       \
   CUDA(download_beside)                                                                                      \
   CUDA(graph_begin)                                                                                          \
   CUDA(graph_end)                                                                                            \

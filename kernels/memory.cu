@@ -73,10 +73,10 @@ mn_status mn_cuda_wait(struct mn_device *device, cudaEvent_t event) {
   }
   cudaError_t ended = cudaErrorNotReady;
   while (ended == cudaErrorNotReady) {
-    mn_mpi_attend(MN_WAITS_FOR_GPU);
+    device->ranks->attend(MN_WAITS_FOR_GPU);
     ended = event ? cudaEventQuery(event) : cudaStreamQuery(stream);
   }
-  mn_mpi_attend(MN_WAITS_FOR_NOTHING);
+  device->ranks->attend(MN_WAITS_FOR_NOTHING);
   if (ended == cudaSuccess) (void)cudaGetLastError(); /* that it was not ready yet */
   MN_CUDA_TRY(ended);
   return MN_OK;

@@ -49,6 +49,7 @@ struct mn_kernels;
 struct mn_cuda;
 struct mn_ranks;
 struct mn_tape_hooks;
+struct mn_collectives;
 
 /* Runs what it is given, in order. Opened by mn_device_open (kernels/device.h); one thread at a time, except
  * for host memory and download_beside (kernels/memory.h). */
@@ -79,11 +80,12 @@ struct mn_device {
   struct mn_scale *unscaled; /* in the device's memory: the factor 1, of float16s that are another's */
   struct mn_cuda *cuda;      /* CUDA streams, cuBLASLt handle and workspace; NULL on the CPU */
   struct mn_ranks
-      *ranks;       /* that this device trains with (kernels/ranks/collectives.h); NULL without others */
-  double stamps[2]; /* the CPU's stopwatch, ms */
-  void *room;       /* the CPU's, in which products pack their operands (kernels/tile.h) … */
-  int rooms;        /* … for so many threads (mn_team_take) */
-  char name[256];   /* to print: "NVIDIA H200", "CPU (16 threads)" */
+      *ranks; /* that this device trains with (kernels/ranks/collectives.h); NULL without others */
+  const struct mn_collectives *collectives; /* among those; on the CPU NULL without others */
+  double stamps[2];                         /* the CPU's stopwatch, ms */
+  void *room;     /* the CPU's, in which products pack their operands (kernels/tile.h) … */
+  int rooms;      /* … for so many threads (mn_team_take) */
+  char name[256]; /* to print: "NVIDIA H200", "CPU (16 threads)" */
   struct {
     char cuda[24], driver[24], cublaslt[24];
   } versions;          /* of the CUDA runtime ("13.0"), the newest CUDA that the driver supports, and cuBLASLt

@@ -62,8 +62,8 @@ static mn_status forward(struct mn_tape *tape, struct mn_node *node) {
   if (!node->inputs[TARGET]) return MN_OK;
   if (tape->stepping) return MN_OK; /* sum_columns does it, after the tape has gathered what it sums */
   if (saved->gathered)
-    MN_TRY(tape->device->kernels->allgather(tape->device, saved->gathered, b->loss_parts, b->rows,
-                                            saved->loss.count / b->rows, tape->device->real));
+    MN_TRY(tape->device->collectives->allgather(tape->device, saved->gathered, b->loss_parts, b->rows,
+                                                saved->loss.count / b->rows, tape->device->real));
   return tape->device->kernels->reduce(tape->device, &saved->loss);
 }
 

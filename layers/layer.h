@@ -116,15 +116,4 @@ MN_API mn_status mn_loss_record(struct mn_tape *tape, struct mn_tensor *y, struc
 /* After a forward of a tape whose last node is one of these: each row's loss, [N] reals on the device. */
 const void *mn_loss_rows(const struct mn_tape *tape);
 
-/* ---- ranks ----
- *
- * Between a layer whose outputs are divided among the ranks and what reads all of them: y_whole becomes all
- * ranks' y (kernels/ranks/collectives.h). */
-
-/* whole [N, cols] of y [N, this rank's share of cols]; a tensor of the tape, whose device has ranks. partial:
- * the next layer's GEMM reads the whole, which then has planes if the device has any, and the gradient is the
- * sum of all ranks'; else every rank computes the same gradient, such as a loss's. */
-mn_status mn_allgather_record(struct mn_tape *tape, struct mn_tensor **whole, struct mn_tensor *y,
-                              int64_t cols, int partial);
-
 #endif

@@ -468,37 +468,38 @@ mutant "gather: x alone" $g 'k < 2' 'k < 1'
 
 # the training loop, evaluation
 t=train/trainer.c
-mutant "trainer: the rate of the step after" $t '(&t->schedule, step + i)' '(&t->schedule, step + i + 1)'
+r=train/retry.c
+mutant "trainer: the rate of the step after" $t '(&t->schedule, run->step + i)' '(&t->schedule, run->step + i + 1)'
 mutant "trainer: losses pile up" $t 't->sum = 0;' ''
 mutant "trainer: sum of losses, not mean" $t 't->sum / t->optimizer->config.accumulate' 't->sum'
-mutant "trainer: the first batch without a mark" $t '+ (int)batch + 1;' '+ (int)batch;'
-mutant "trainer: divergence not looked for" $t 'device->scaled ? take_again(l, i, run) : give_up(l, i)' 'device->scaled ? MN_OK : MN_OK'
-mutant "trainer: an overflow is a divergence" $t 'device->scaled ? take_again(l, i, run) :' 'device->scaled ? give_up(l, i) :'
-mutant "retake: the flag stays" $t 'return mn_tape_clear_nonfinite(t->pass->tape);' 'return MN_OK;'
-mutant "retake: weights under their old factors" $t 'MN_TRY(mn_model_measure(t->model));' ''
-mutant "retake: dz under its old factor" $t '  tape->measure = 1;' ''
-mutant "retake: never a divergence" $t 'if (raised) return give_up(l, batch);' ''
-mutant "retake: the factors of a divergence stay" $t '  MN_TRY(forget_factors(t));
+mutant "trainer: the first batch without a mark" train/launch.h '+ (int)batch + 1;' '+ (int)batch;'
+mutant "trainer: divergence not looked for" $r 'device->scaled ? take_again(l, batch, run) : give_up(l, batch)' 'device->scaled ? MN_OK : MN_OK'
+mutant "trainer: an overflow is a divergence" $r 'device->scaled ? take_again(l, batch, run) :' 'device->scaled ? give_up(l, batch) :'
+mutant "retake: the flag stays" $r 'return mn_tape_clear_nonfinite(t->pass->tape);' 'return MN_OK;'
+mutant "retake: weights under their old factors" $r 'MN_TRY(mn_model_measure(t->model));' ''
+mutant "retake: dz under its old factor" $r '  tape->measure = 1;' ''
+mutant "retake: never a divergence" $r 'if (raised) return give_up(l, batch);' ''
+mutant "retake: the factors of a divergence stay" $r '  MN_TRY(forget_factors(t));
   mn_pass_explain' '  mn_pass_explain'
-mutant "retake: not counted" $t 't->retaken++;' ''
-mutant "trainer: a resumed run measures" $t 'measure = device->scaled && !known;' 'measure = device->scaled;'
-mutant "trainer: a new run does not measure" $t 'measure = device->scaled && !known;' 'measure = 0;'
-mutant "trainer: no factor is one too" $t 'known = dz.factor != 0;' ''
-mutant "trainer: divergence found in the step before" $t '(long)t->progress.step + 1, mn' '(long)t->progress.step, mn'
-mutant "trainer: goes on when told to stop" $t 'if (tell && tell(to, t)) run->stop = 1;' 'if (tell) tell(to, t);'
+mutant "retake: not counted" $r 't->retaken++;' ''
+mutant "trainer: a resumed run measures" $r 'measure = device->scaled && !known;' 'measure = device->scaled;'
+mutant "trainer: a new run does not measure" $r 'measure = device->scaled && !known;' 'measure = 0;'
+mutant "trainer: no factor is one too" $r 'known = dz.factor != 0;' ''
+mutant "trainer: divergence found in the step before" $r '(long)t->progress.step + 1, mn' '(long)t->progress.step, mn'
+mutant "trainer: goes on when told to stop" $t 'if (run->tell && run->tell(run->to, t)) run->stop = 1;' 'if (run->tell) run->tell(run->to, t);'
 mutant "trainer: every batch counted as a step" $t 'if (!l->updates) continue;' ''
-mutant "trainer: an update after every batch" $t 'l->updates = run->batch + 1 == accumulate;' 'l->updates = 1;'
+mutant "trainer: an update after every batch" $t 'l->updates = run->batch + 1 == t->optimizer->config.accumulate;' 'l->updates = 1;'
 mutant "trainer: resumes at the first sample" $t '.position = t->progress.step * samples_a_step(t),' ''
-mutant "skip: the sums of its first batches stay" $t '(lower_flag(t, run));
+mutant "skip: the sums of its first batches stay" $r '(lower_flag(t, run));
   MN_TRY(mn_optimizer_reset(t->optimizer));' '(lower_flag(t, run));'
-mutant "skip: the factors of its last batches stay" $t '  MN_TRY(forget_factors(t));
+mutant "skip: the factors of its last batches stay" $r '  MN_TRY(forget_factors(t));
   t->pass' '  t->pass'
-mutant "skip: the next batch does not measure" $t 'measure = t->model->device->scaled;' 'measure = 0;'
-mutant "skip: of each batch that is not finite" $t '== mark_of(l, i) && !t->skipping)' '== mark_of(l, i))'
-mutant "skip: the flag stays" $t '    if (t->skipping) MN_TRY(skip(l, i, run));' ''
-mutant "skip: one too many in a row" $t 'skipped < MN_SKIPPED_MOST - 1;' 'skipped < MN_SKIPPED_MOST;'
+mutant "skip: the next batch does not measure" $r 'measure = t->model->device->scaled;' 'measure = 0;'
+mutant "skip: of each batch that is not finite" $t '== mn_launch_mark(l, i) && !t->skipping)' '== mn_launch_mark(l, i))'
+mutant "skip: the flag stays" $t '    if (t->skipping) MN_TRY(mn_retry_skip(l, i, run));' ''
+mutant "skip: one too many in a row" $r 'skipped < MN_SKIPPED_MOST - 1;' 'skipped < MN_SKIPPED_MOST;'
 mutant "skip: all of the run count as in a row" $t 't->skipping ? p->skipped_running + 1 : 0;' 'p->skipped_running + t->skipping;'
-mutant "skip: a parameter that is not finite is skipped for" $t '&& !t->fault.parameter &&' '&&'
+mutant "skip: a parameter that is not finite is skipped for" $r '&& !t->fault.parameter &&' '&&'
 mutant "skip: its norm is told" $t 't->skipping || !clips ?' '!clips ?'
 e=train/evaluate.c
 mutant "evaluation: the row of a value counts from its batch" $e 'e->fault.row += g->first;' ';'
@@ -510,8 +511,8 @@ mutant "evaluation: a constant target has an R2" train/command/predict.c 's->spr
 mutant "prediction: rows are counted within the part" train/command/predict.c 'rows[n] = mn_dataset_row(o->rows, first + n);' 'rows[n] = first + n;'
 mutant "evaluation: the last batch weighs as the others" $e '(double)g->pass->batch;' '(double)e->batch;'
 mutant "evaluation: one batch's result for both" $e 'results[g->buffer];' 'results[0];'
-mutant "evaluation: the last full batch taken for the rest" $e 'first + e->batch <= e->dataset->rows' \
-  'first + e->batch < e->dataset->rows'
+mutant "evaluation: the last full batch taken for the rest" $e 'e->first + e->batch <= e->dataset->rows' \
+  'e->first + e->batch < e->dataset->rows'
 mutant "evaluation: planes as training left them" $e 'training ? 0 : MN_MEASURE_TOGETHER' '0'
 mutant "evaluation: training goes on under its factors" $e 'MN_TRY(device->kernels->copy(device, to, from, sizeof *e->kept));' ''
 

@@ -5,7 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "engine/thread.h"
+#include "engine/ahead.h"
 #include "kernels/clock.h"
 
 /* Host memory that the device writes to. */
@@ -39,6 +39,10 @@ struct mn_evaluator {
   struct mn_fault fault;     /* of the first batch that was not finite, if there was one … */
   int64_t faults;            /* … and how many there were in the last evaluation */
   struct mn_outcome outcome; /* the first error; the loader then stopped inside the rows */
+  /* of the evaluation under way */
+  struct given given[MN_LOADER_BUFFERS]; /* in turn; `next` is to be given next */
+  int next, under_way;
+  int64_t first; /* its first row */
 };
 
 static mn_status open_parts(struct mn_evaluator *e, enum mn_pass_kind kind, enum mn_place place) {
@@ -109,28 +113,6 @@ static mn_status write_planes(struct mn_evaluator *e, int training) {
   return MN_OK;
 }
 
-/* Gives the device the forward over the rows from `first` on. Each buffer has a graph of the full batch. */
-static mn_status forward(struct mn_evaluator *e, int64_t first, struct given *g) {
-  struct mn_device *device = e->model->device;
-  const struct mn_kernels *k = device->kernels;
-  *g = (struct given){first + e->batch <= e->dataset->rows ? e->full : e->rest, .first = first};
-  MN_TRY(k->ahead_begin(device));
-  mn_status status = mn_loader_fill(e->loader, g->pass->batch, &g->rows, &g->buffer);
-  mn_status ended = k->ahead_end(device);
-  if (status != MN_OK) return status;
-  MN_TRY(ended);
-  MN_TRY(mn_pass_set(g->pass, &g->rows));
-  struct mn_tape *tape = g->pass->tape;
-  tape->results = &e->pinned->results[g->buffer].loss;
-  MN_TRY(g->pass == e->full ? mn_tape_replay(tape, g->buffer) : mn_tape_step(tape));
-  return k->ahead_used(device, &e->pinned->unread, tape->nonfinite, sizeof e->pinned->unread);
-}
-
-static mn_status wait_for_one(struct mn_evaluator *e) {
-  double idle;
-  return e->model->device->kernels->ahead_wait(e->model->device, &idle);
-}
-
 /* Finds the value of this batch that is not finite. */
 static void explain(struct mn_evaluator *e, const struct given *g) {
   mn_pass_explain(e->model, &g->rows, &e->fault);
@@ -180,31 +162,61 @@ static mn_status read_batch(struct mn_evaluator *e, const struct given *g) {
   return e->take(e->to, e->y, e->targets, g->first, pass->rows);
 }
 
-/* Gives the device all rows, some batches before the results of the oldest are read. After an error the
- * batches under way are waited for. */
+/* ---- the loop ---- */
+
+static int more(const void *data) {
+  const struct mn_evaluator *e = data;
+  return e->first < e->dataset->rows;
+}
+
+static struct given *oldest(struct mn_evaluator *e) {
+  return &e->given[(e->next + MN_LOADER_BUFFERS - e->under_way) % MN_LOADER_BUFFERS];
+}
+
+static mn_status fill(void *data) {
+  struct mn_evaluator *e = data;
+  struct given *g = &e->given[e->next];
+  *g = (struct given){e->first + e->batch <= e->dataset->rows ? e->full : e->rest, .first = e->first};
+  return mn_loader_fill(e->loader, g->pass->batch, &g->rows, &g->buffer);
+}
+
+/* Each buffer has a graph of the full batch. */
+static mn_status give(void *data) {
+  struct mn_evaluator *e = data;
+  const struct given *g = &e->given[e->next];
+  struct mn_device *device = e->model->device;
+  struct mn_tape *tape = g->pass->tape;
+  MN_TRY(mn_pass_set(g->pass, &g->rows));
+  tape->results = &e->pinned->results[g->buffer].loss;
+  MN_TRY(g->pass == e->full ? mn_tape_replay(tape, g->buffer) : mn_tape_step(tape));
+  MN_TRY(device->kernels->ahead_used(device, &e->pinned->unread, tape->nonfinite, sizeof e->pinned->unread));
+  e->first += g->pass->batch;
+  e->next = (e->next + 1) % MN_LOADER_BUFFERS;
+  return MN_OK;
+}
+
+static mn_status wait_for_oldest(void *data) {
+  const struct mn_evaluator *e = data;
+  double idle;
+  return e->model->device->kernels->ahead_wait(e->model->device, &idle);
+}
+
+static mn_status collect(void *data) {
+  struct mn_evaluator *e = data;
+  const int64_t rows = e->dataset->rows;
+  MN_TRY(wait_for_oldest(e));
+  mn_status status = read_batch(e, oldest(e));
+  mn_heartbeat_of("rows", e->first < rows ? e->first : rows, rows);
+  return status;
+}
+
 static mn_status walk(struct mn_evaluator *e) {
-  const int ahead = e->take ? 1 : MN_LOADER_BUFFERS; /* the next batch overwrites the outputs of a pass */
-  struct given batches[MN_LOADER_BUFFERS];
-  int64_t given = 0, done = 0;
+  static const struct mn_ahead calls = {more, fill, give, collect, wait_for_oldest};
+  const int most = e->take ? 1 : MN_LOADER_BUFFERS; /* the next batch overwrites the outputs of a pass */
+  e->first = 0;
   MN_TRY(mn_outcome_tell(&e->outcome));
   MN_TRY(write_planes(e, 0));
-  mn_status status = MN_OK;
-  for (int64_t first = 0; status == MN_OK && (first < e->dataset->rows || done < given);) {
-    if (first < e->dataset->rows && given - done < ahead) {
-      struct given *next = &batches[given % MN_LOADER_BUFFERS];
-      status = forward(e, first, next);
-      first += next->pass->batch;
-      given += status == MN_OK;
-      continue;
-    }
-    status = wait_for_one(e);
-    if (status == MN_OK) status = read_batch(e, &batches[done % MN_LOADER_BUFFERS]);
-    done++;
-    mn_heartbeat_of("rows", first < e->dataset->rows ? first : e->dataset->rows, e->dataset->rows);
-  }
-  if (status != MN_OK) mn_outcome_note(&e->outcome, status);
-  for (; done < given; done++) (void)wait_for_one(e);
-  status = mn_outcome_tell(&e->outcome);
+  mn_status status = mn_ahead_run(e->model->device, &calls, e, most, &e->under_way, &e->outcome);
   MN_TRY(write_planes(e, 1));
   return status;
 }

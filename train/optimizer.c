@@ -4,7 +4,7 @@
 #include <math.h>
 #include <stdlib.h>
 
-#include "engine/ranks/ranks.h"
+#include "kernels/ranks/collectives.h"
 #include "kernels/text.h"
 
 MN_WORDS(optimizer, enum mn_rule_kind, MN_RULES, [MN_SGD] = "sgd", [MN_ADAMW] = "adamw");
@@ -158,36 +158,36 @@ mn_status mn_optimizer_reset(struct mn_optimizer *o) {
   return MN_OK;
 }
 
-static mn_status sum_squares(struct mn_optimizer *o, const struct mn_tensor *t, double *squares) {
-  struct mn_device *device = o->model->device;
-  const void *own = t->gradient;
-  const int64_t count = device->ranks ? mn_replicas_own(device, t, &own) : mn_tensor_count(t);
-  if (count == 0) return device->kernels->zero(device, squares, sizeof *squares);
-  const struct mn_reduction sum = {squares, o->clipping.scratch, own, own, count, 1};
-  return device->kernels->reduce(device, &sum);
-}
-
 static mn_status clip(struct mn_optimizer *o) {
-  struct mn_device *device = o->model->device;
+  const struct mn_model *m = o->model;
+  struct mn_device *device = m->device;
   const struct mn_clipping *c = &o->clipping;
   double *squares = c->squares;
-  int64_t count = o->model->count;
-  for (int i = 0; i < count; i++) MN_TRY(sum_squares(o, o->model->parameters[i], squares + i));
-  if (device->ranks) MN_TRY(mn_ranks_squares(device, c->squares, o->model->count, &squares, &count));
+  int64_t count = m->count;
+  for (int i = 0; i < m->count && !device->hooks; i++) {
+    const struct mn_tensor *t = m->parameters[i];
+    const struct mn_reduction sum = {squares + i, c->scratch,         t->gradient,
+                                     t->gradient, mn_tensor_count(t), 1};
+    MN_TRY(device->kernels->reduce(device, &sum));
+  }
+  if (device->hooks) MN_TRY(device->hooks->square(device, m->parameters, m->count, c, &squares, &count));
   return device->kernels->clip(device, c->scale, c->norm, squares, count, c->max);
 }
 
 static mn_status update(void *data) {
   struct mn_optimizer *o = data;
   const struct mn_model *m = o->model;
-  if (mn_ranks_replicas(m->device->ranks) > 1 && o->config.accumulate > 1)
-    MN_TRY(mn_replicas_sum(m->device, m->parameters, m->count));
+  struct mn_device *device = m->device;
+  const struct mn_tape_hooks *hooks = device->hooks;
+  if (hooks && o->config.accumulate > 1) MN_TRY(hooks->sum(device, m->parameters, m->count));
   if (o->config.clip > 0) MN_TRY(clip(o));
-  return mn_replicas_update(m->device, m->parameters, m->count);
-}
-
-mn_status mn_optimizer_gather(const struct mn_optimizer *o) {
-  return mn_replicas_gather(o->model->device, o->model->parameters, o->model->count);
+  if (hooks) return hooks->update(device, m->parameters, m->count);
+  for (int i = m->count - 1; i >= 0; i--) {
+    const struct mn_tensor *t = m->parameters[i];
+    const struct mn_epilogue apply = {.kind = MN_UPDATE, .update = &t->update};
+    MN_TRY(device->kernels->epilogue(device, t->gradient, t->value.rows, t->value.cols, &apply));
+  }
+  return MN_OK;
 }
 
 mn_status mn_optimizer_step(struct mn_optimizer *o, struct mn_tape *tape) {

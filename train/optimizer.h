@@ -71,11 +71,6 @@ MN_API void mn_optimizer_at(struct mn_optimizer *optimizer, const double *rate, 
 /* Drops gradients that have been added up for a step that was not finished. */
 MN_API mn_status mn_optimizer_reset(struct mn_optimizer *optimizer);
 
-/* Each replica updates a share of a weight's rows and sends it to the others in the form that GEMMs read.
- * This call gathers the other forms (the real form or the lower halves) and the optimizer's state, before
- * they are read. Every rank calls it. */
-MN_API mn_status mn_optimizer_gather(const struct mn_optimizer *optimizer);
-
 /* Ends a step, after its backward passes on `tape`: clips, updates and zeroes gradients that were added up,
  * unless the tape's nonfinite flag is raised. If updates were fused, it does not act. */
 MN_API mn_status mn_optimizer_step(struct mn_optimizer *optimizer, struct mn_tape *tape);

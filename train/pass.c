@@ -15,13 +15,13 @@ static void name_output(struct mn_tensor *y, const struct mn_layer *layer) {
 
 /* Records layers 0 … count − 1, from x to y. */
 static mn_status record_layers(struct mn_pass *pass, int count) {
+  const struct mn_tape_hooks *hooks = pass->model->device->hooks;
   pass->y = pass->x;
   for (int i = 0; i < count; i++) {
     const struct mn_layer *layer = &pass->model->layers[i];
     MN_TRY(layer->kind->record(pass->tape, &pass->y, pass->y, layer));
     name_output(pass->y, layer); /* a shard names its own columns, in which a fault may be looked for */
-    if (mn_ranks_shards(pass->model->device->ranks) > 1)
-      MN_TRY(mn_allgather_record(pass->tape, &pass->y, pass->y, layer->whole, i + 1 < pass->model->depth));
+    if (hooks) MN_TRY(hooks->gather(pass->tape, &pass->y, layer->whole, i + 1 < pass->model->depth));
     name_output(pass->y, layer);
   }
   return MN_OK;
@@ -190,11 +190,12 @@ static mn_status find(const struct mn_pass *pass, const struct mn_batch *batch, 
 
 /* Among ranks every rank looks at its own values, and all report the fault that came first: the one with the
  * least `order`, and of these the one with the least row. Row −1 is no fault. */
-static mn_status agree_on_fault(struct mn_ranks *ranks, struct mn_fault *fault) {
+static mn_status agree_on_fault(struct mn_device *device, struct mn_fault *fault) {
+  const struct mn_ranks *ranks = device->ranks;
   if (!ranks) return MN_OK;
   struct mn_fault *all = malloc((size_t)ranks->all.size * sizeof *all);
   MN_REQUIRE(all); /* a rank that failed alone would leave the others waiting */
-  mn_status status = mn_ranks_allgather(ranks, all, fault, sizeof *fault);
+  mn_status status = device->hooks->exchange(device, all, fault, sizeof *fault);
   for (const struct mn_fault *f = all; f < all + ranks->all.size && status == MN_OK; f++)
     if (f->row >= 0 &&
         (fault->row < 0 || f->order < fault->order || (f->order == fault->order && f->row < fault->row)))
@@ -210,7 +211,7 @@ static mn_status gather_targets(struct mn_pass *pass, struct mn_batch *batch) {
   if (!pass->target || batch->targets == pass->targets) return MN_OK;
   batch->targets = pass->targets;
   MN_TRY(mn_tape_device(pass->tape, &batch->y, batch->rows * pass->targets, device->real));
-  return device->kernels->allgather(device, batch->y, own, batch->rows, pass->targets, device->real);
+  return device->collectives->allgather(device, batch->y, own, batch->rows, pass->targets, device->real);
 }
 
 void mn_pass_explain(struct mn_model *model, const struct mn_batch *batch, struct mn_fault *out) {
@@ -223,7 +224,7 @@ void mn_pass_explain(struct mn_model *model, const struct mn_batch *batch, struc
   if (status == MN_OK) status = mn_pass_set(pass, &whole);
   if (status == MN_OK) status = mn_tape_forward(pass->tape);
   if (status == MN_OK) status = find(pass, batch, out);
-  if (status == MN_OK) status = agree_on_fault(model->device->ranks, out);
+  if (status == MN_OK) status = agree_on_fault(model->device, out);
   if (status != MN_OK) *out = (struct mn_fault){.what = "a value", .row = -1};
   mn_pass_close(pass);
 }

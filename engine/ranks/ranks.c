@@ -20,6 +20,7 @@ mn_status mn_ranks_open(struct mn_ranks **out) {
   if (started == 1) return MN_OK;
   struct mn_ranks *ranks = calloc(1, sizeof *ranks);
   if (!ranks) return mn_fail(MN_NO_MEMORY, "no memory for ranks");
+  ranks->attend = mn_mpi_attend;
   mn_status status = mn_mpi_open(&ranks->all.rank, &ranks->all.size);
   if (status == MN_OK && ranks->all.size != started)
     status = mn_fail(MN_LIBRARY, "%d processes were started, but %s knows of %d: install the launcher's MPI",
@@ -107,14 +108,16 @@ mn_status mn_ranks_gather(struct mn_ranks *ranks, void *whole, const void *piece
 }
 
 mn_status mn_device_join(struct mn_device *device, struct mn_ranks *ranks) {
-  const struct mn_kernels *k = device->kernels;
   if (!ranks) return MN_OK;
+  if (device->type == MN_DEVICE_CPU) device->collectives = &mn_collectives_cpu;
+  const struct mn_collectives *c = device->collectives;
   device->hooks = &mn_ranks_on_tape;
   device->ranks = ranks;
   mn_status status = MN_OK;
   for (int i = 0; i < 2 && status == MN_OK; i++)
-    status = k->allocate(device, &ranks->staging[i], MN_RANKS_STAGING);
-  if (status == MN_OK && k->ranks_begin) status = k->ranks_begin(device);
+    status = device->kernels->allocate(device, &ranks->staging[i], MN_RANKS_STAGING);
+  if (status == MN_OK && c->ranks_begin) status = c->ranks_begin(device);
   MN_TRY(mn_ranks_agree(ranks, status));
-  return mn_ranks_agree(ranks, k->ranks_join(device));
+  MN_TRY(mn_ranks_broadcast(ranks, ranks->id, sizeof ranks->id));
+  return mn_ranks_agree(ranks, c->ranks_join(device));
 }

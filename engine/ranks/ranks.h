@@ -67,22 +67,20 @@ void mn_host_describe(char *text, size_t size, const struct mn_device *device);
  *
  * What replicas do with stored gradients before and in an optimizer's updates: each updates a share of the
  * rows of a weight, of whose gradient it has the sum over replicas, and gives it to the others in the form
- * that GEMMs read. Every rank calls each; `of` are all parameters of a model. */
+ * that GEMMs read. Every rank calls each; `of` are all parameters of a model. The first three are hooks. */
 
 /* Unless the nonfinite flag is set, all-reduces accumulated gradients, which tapes do not sum. */
 mn_status mn_replicas_sum(struct mn_device *device, struct mn_tensor *const *of, int count);
 
-/* The gradient's elements that this rank adds to the norm. The first replica adds those that all replicas
- * have. */
-int64_t mn_replicas_own(const struct mn_device *device, const struct mn_tensor *t, const void **first);
+/* The squares of the norms of all gradients: *squares[*number], in the clipping's memory, which has room for
+ * the shards'. */
+mn_status mn_replicas_square(struct mn_device *device, struct mn_tensor *const *of, int count,
+                             const struct mn_clipping *clipping, double **squares, int64_t *number);
 
-/* Sums squares[count] over replicas and gathers the shards': *all[*number]. */
-mn_status mn_ranks_squares(struct mn_device *device, double *squares, int64_t count, double **all,
-                           int64_t *number);
-
-/* The updates, also those of a device that is alone. gather: also the real form or the lower halves and the
- * rule's state, for a reader of those; without ranks it does nothing. */
 mn_status mn_replicas_update(struct mn_device *device, struct mn_tensor *const *of, int count);
+
+/* Also the real form or the lower halves and the rule's state, for a reader of those, such as a save; without
+ * ranks it does nothing. */
 mn_status mn_replicas_gather(struct mn_device *device, struct mn_tensor *const *of, int count);
 
 /* ---- tapes ----
@@ -107,6 +105,12 @@ struct mn_tape_ranks {
   struct mn_sum *sums;
   int sum_count;
 };
+
+/* Between a layer whose outputs are divided among the shards and what reads all of them: *y, [N, this rank's
+ * share of cols], becomes [N, cols], all shards'. partial: the next layer's GEMM reads the whole, which then
+ * has planes if the device has any, and the gradient is the sum of all ranks'; else every rank computes the
+ * same gradient, such as a loss's. A hook. */
+mn_status mn_ranks_record_gather(struct mn_tape *tape, struct mn_tensor **y, int64_t cols, int partial);
 
 /* Set by mn_device_join. */
 extern const struct mn_tape_hooks mn_ranks_on_tape;

@@ -25,29 +25,40 @@ static void *row_of(void *matrix, int64_t row, const struct mn_tensor *t, size_t
   return matrix ? (char *)matrix + (size_t)(row * t->value.cols) * each : NULL;
 }
 
-int64_t mn_replicas_own(const struct mn_device *device, const struct mn_tensor *t, const void **first) {
+/* The gradient's elements that this rank adds to the norm. The first replica adds those that all replicas
+ * have. */
+static int64_t own_elements(const struct mn_device *device, const struct mn_tensor *t, const void **first) {
   int64_t row;
   const int64_t rows = own_rows(device, t, &row);
   *first = row_of(t->gradient, row, t, device->real);
   return shares(t) || device->ranks->replicas.rank == 0 ? rows * t->value.cols : 0;
 }
 
-mn_status mn_ranks_squares(struct mn_device *device, double *squares, int64_t count, double **all,
-                           int64_t *number) {
+mn_status mn_replicas_square(struct mn_device *device, struct mn_tensor *const *of, int count,
+                             const struct mn_clipping *clipping, double **squares, int64_t *number) {
   const struct mn_kernels *k = device->kernels;
   const int shards = device->ranks->shards.size;
-  *all = shards > 1 ? squares + count : squares;
+  double *own = clipping->squares;
+  for (int i = 0; i < count; i++) {
+    const void *first;
+    const int64_t elements = own_elements(device, of[i], &first);
+    const struct mn_reduction sum = {own + i, clipping->scratch, first, first, elements, 1};
+    MN_TRY(elements ? k->reduce(device, &sum) : k->zero(device, own + i, sizeof *own));
+  }
+  *squares = shards > 1 ? own + count : own;
   *number = shards * count;
   if (device->ranks->replicas.size > 1)
-    MN_TRY(k->allreduce(device, &(struct mn_sum){squares, count}, 1, sizeof *squares, NULL));
-  return shards > 1 ? k->allgather(device, *all, squares, 1, *number, sizeof(double)) : MN_OK;
+    MN_TRY(device->collectives->allreduce(device, &(struct mn_sum){own, count}, 1, sizeof *own, NULL));
+  return shards > 1 ? device->collectives->allgather(device, *squares, own, 1, *number, sizeof *own) : MN_OK;
 }
 
 mn_status mn_replicas_sum(struct mn_device *device, struct mn_tensor *const *of, int count) {
+  if (device->ranks->replicas.size == 1) return MN_OK;
   struct mn_sum *sums = malloc((size_t)count * sizeof *sums);
   MN_REQUIRE(sums); /* a rank that failed alone would leave the others waiting */
   for (int i = 0; i < count; i++) sums[i] = (struct mn_sum){of[i]->gradient, mn_tensor_count(of[i])};
-  const mn_status status = device->kernels->allreduce(device, sums, count, device->real, device->nonfinite);
+  const mn_status status =
+      device->collectives->allreduce(device, sums, count, device->real, device->nonfinite);
   free(sums);
   return status;
 }
@@ -72,7 +83,7 @@ static mn_status update_piece(struct mn_device *device, const struct mn_tensor *
 /* Gathers one form that an update writes; a tensor that lacks the form (NULL) is left as it is. */
 static mn_status gather_piece(struct mn_device *device, const struct mn_tensor *t, void *form, size_t each,
                               int piece, int pieces) {
-  return form ? device->kernels->allgather_rows(device, form, mn_tensor_count(t), each, piece, pieces)
+  return form ? device->collectives->allgather_rows(device, form, mn_tensor_count(t), each, piece, pieces)
               : MN_OK;
 }
 

@@ -8,20 +8,7 @@
 #include "kernels/kernels.h"
 #include "kernels/real.h"
 
-mn_status mn_ranks_plan(struct mn_ranks_plan *out, const struct mn_device *device, int64_t cols,
-                        size_t each) {
-  const struct mn_team *t = &device->ranks->shards;
-  int64_t first;
-  out->share = mn_share(cols, t->rank, t->size, &first);
-  out->widest = (cols + t->size - 1) / t->size;
-  out->rows = MN_RANKS_STAGING / ((int64_t)each * out->widest * t->size);
-  if (out->rows > 0) return MN_OK;
-  return mn_fail(MN_NO_MEMORY,
-                 "a row of %ld numbers is wider than the staging memory of exchanges between ranks, %d MiB",
-                 (long)cols, MN_RANKS_STAGING >> 20);
-}
-
-mn_status mn_ranks_join_cpu(struct mn_device *device) {
+static mn_status mn_ranks_join_cpu(struct mn_device *device) {
   struct mn_ranks *ranks = device->ranks;
   MN_TRY(mn_mpi_split(&ranks->shards.mpi, ranks->replicas.rank, ranks->shards.rank));
   return mn_mpi_split(&ranks->replicas.mpi, ranks->shards.rank, ranks->replicas.rank);
@@ -49,8 +36,8 @@ static void divide(int size, const struct mn_ranks_plan *p, char *whole, char *p
   }
 }
 
-mn_status mn_allgather_cpu(struct mn_device *device, void *whole, const void *piece, int64_t rows,
-                           int64_t cols, size_t unit) {
+static mn_status mn_allgather_cpu(struct mn_device *device, void *whole, const void *piece, int64_t rows,
+                                  int64_t cols, size_t unit) {
   struct mn_ranks *r = device->ranks;
   struct mn_ranks_plan p;
   MN_TRY(mn_ranks_plan(&p, device, cols, unit));
@@ -65,7 +52,7 @@ mn_status mn_allgather_cpu(struct mn_device *device, void *whole, const void *pi
   return MN_OK;
 }
 
-mn_status mn_gather_plane_cpu(struct mn_device *device, struct mn_operand *whole, const void *piece) {
+static mn_status mn_gather_plane_cpu(struct mn_device *device, struct mn_operand *whole, const void *piece) {
   return mn_allgather_cpu(device, whole->planes[0], piece, whole->rows, whole->cols, device->plane);
 }
 
@@ -88,8 +75,8 @@ static void add_up(void *piece, const void *pieces, int64_t rows, int64_t share,
     }
 }
 
-mn_status mn_reduce_scatter_cpu(struct mn_device *device, void *piece, const void *whole, int64_t rows,
-                                int64_t cols) {
+static mn_status mn_reduce_scatter_cpu(struct mn_device *device, void *piece, const void *whole, int64_t rows,
+                                       int64_t cols) {
   struct mn_ranks *r = device->ranks;
   struct mn_ranks_plan p;
   const size_t unit = device->real;
@@ -107,8 +94,8 @@ mn_status mn_reduce_scatter_cpu(struct mn_device *device, void *piece, const voi
 
 /* A staging buffer at a time: each replica gets its share of the numbers from all, adds them up, and gives
  * the sums to all. The last share may be longer than the numbers left; the excess is dropped. */
-mn_status mn_allreduce_cpu(struct mn_device *device, const struct mn_sum *sums, int count, size_t each,
-                           const int *unless) {
+static mn_status mn_allreduce_cpu(struct mn_device *device, const struct mn_sum *sums, int count, size_t each,
+                                  const int *unless) {
   struct mn_ranks *r = device->ranks;
   const struct mn_team *t = &r->replicas;
   const int64_t most = MN_RANKS_STAGING / (int64_t)each / t->size * t->size;
@@ -128,7 +115,7 @@ mn_status mn_allreduce_cpu(struct mn_device *device, const struct mn_sum *sums, 
 }
 
 /* A staging buffer at a time, as mn_allreduce_cpu. */
-mn_status mn_reduce_scatter_rows_cpu(struct mn_device *device, void *data, int64_t count) {
+static mn_status mn_reduce_scatter_rows_cpu(struct mn_device *device, void *data, int64_t count) {
   struct mn_ranks *r = device->ranks;
   const struct mn_team *t = &r->replicas;
   const size_t each = device->real;
@@ -144,8 +131,8 @@ mn_status mn_reduce_scatter_rows_cpu(struct mn_device *device, void *data, int64
   return MN_OK;
 }
 
-mn_status mn_allgather_rows_cpu(struct mn_device *device, void *data, int64_t count, size_t each, int piece,
-                                int pieces) {
+static mn_status mn_allgather_rows_cpu(struct mn_device *device, void *data, int64_t count, size_t each,
+                                       int piece, int pieces) {
   if (piece + 1 < pieces) return MN_OK;
   struct mn_ranks *r = device->ranks;
   const struct mn_team *t = &r->replicas;
@@ -159,7 +146,8 @@ mn_status mn_allgather_rows_cpu(struct mn_device *device, void *data, int64_t co
   return MN_OK;
 }
 
-mn_status mn_agree_cpu(struct mn_device *device, void *whole, const void *piece, int64_t rows, int64_t cols) {
+static mn_status mn_agree_cpu(struct mn_device *device, void *whole, const void *piece, int64_t rows,
+                              int64_t cols) {
   struct mn_ranks *r = device->ranks;
   if (whole) MN_TRY(mn_allgather_cpu(device, whole, piece, rows, cols, device->real));
   int *flags = r->staging[0];
@@ -169,7 +157,7 @@ mn_status mn_agree_cpu(struct mn_device *device, void *whole, const void *piece,
   return MN_OK;
 }
 
-mn_status mn_agree_scales_cpu(struct mn_device *device, struct mn_scale *const *scales, int count) {
+static mn_status mn_agree_scales_cpu(struct mn_device *device, struct mn_scale *const *scales, int count) {
   struct mn_ranks *r = device->ranks;
   float *mine = r->staging[0], *all = r->staging[1];
   MN_REQUIRE((int64_t)count * r->all.size <= MN_RANKS_STAGING / (int64_t)sizeof *all);
@@ -179,3 +167,7 @@ mn_status mn_agree_scales_cpu(struct mn_device *device, struct mn_scale *const *
     for (int q = 0; q < r->all.size; q++) scales[i]->largest = fmaxf(scales[i]->largest, all[q * count + i]);
   return MN_OK;
 }
+
+#define CPU(name) .name = mn_##name##_cpu,
+#define NONE(name) .name = NULL,
+const struct mn_collectives mn_collectives_cpu = {MN_COLLECTIVES(CPU, NONE)};

@@ -79,7 +79,6 @@ mn_status mn_ranks_begin_cuda(struct mn_device *device) {
 mn_status mn_ranks_join_cuda(struct mn_device *device) {
   struct mn_ranks *ranks = device->ranks;
   mn_team *all = &ranks->all, *shards = &ranks->shards, *replicas = &ranks->replicas;
-  MN_TRY(mn_mpi_broadcast(ranks->id, sizeof ranks->id, 0));
   const unique_id &id = *reinterpret_cast<unique_id *>(ranks->id);
   MN_TRY(check("connect the GPUs", nccl().CommInitRank(&all->nccl, all->size, id, all->rank)));
   if (replicas->size == 1) {

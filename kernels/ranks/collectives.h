@@ -30,10 +30,11 @@ struct mn_ranks {
   int neighbours;     /* ranks on the first rank's host; set by mn_ranks_share_cores (engine/ranks/ranks.h) */
   int cores;          /* CPU cores assigned to this rank, set there too; 0 if unknown */
   struct mn_team all; /* the ranks */
-  struct mn_team shards;   /* the ranks of this rank's replica */
-  struct mn_team replicas; /* the ranks with the same shard, one of each replica */
-  void *staging[2];        /* MN_RANKS_STAGING bytes each in the device's memory */
-  char id[128];            /* CUDA: the ncclUniqueId that the first rank begins with */
+  struct mn_team shards;                /* the ranks of this rank's replica */
+  struct mn_team replicas;              /* the ranks with the same shard, one of each replica */
+  void *staging[2];                     /* MN_RANKS_STAGING bytes each in the device's memory */
+  char id[128];                         /* CUDA: the ncclUniqueId that the first rank begins with */
+  void (*attend)(enum mn_waiting what); /* mn_mpi_attend, for a wait on the GPU */
 };
 enum { MN_RANKS_STAGING = 32 << 20 };
 
@@ -50,9 +51,9 @@ static inline int64_t mn_share(int64_t count, int rank, int size, int64_t *first
   return each + (rank < more);
 }
 
-/* For device->ranks, with staging memory. All ranks agree that begin succeeded before one waits in join,
- * which every rank calls. On the CPU, whose collectives are MPI's, begin and leave are NULL. MN_LIBRARY,
- * MN_NO_MEMORY. */
+/* For device->ranks, with staging memory. All ranks agree that begin succeeded, and take the first rank's
+ * id, before one waits in join, which every rank calls. On the CPU, whose collectives are MPI's, begin and
+ * leave are NULL. MN_LIBRARY, MN_NO_MEMORY. */
 typedef mn_status mn_ranks_begin_function(struct mn_device *device);
 typedef mn_status mn_ranks_join_function(struct mn_device *device);
 typedef void mn_ranks_leave_function(struct mn_device *device);
@@ -128,6 +129,30 @@ typedef mn_status mn_agree_function(struct mn_device *device, void *whole, const
 typedef mn_status mn_agree_scales_function(struct mn_device *device, struct mn_scale *const *scales,
                                            int count);
 
+/* ---- the table ---- */
+
+/* Every collective, once. EACH(name): a version for each device. CUDA(name): one version, and NULL in the
+ * CPU's table. */
+#define MN_COLLECTIVES(EACH, CUDA)                                                                           \
+  CUDA(ranks_begin)                                                                                          \
+  EACH(ranks_join)                                                                                           \
+  CUDA(ranks_leave)                                                                                          \
+  CUDA(allocate_shared)                                                                                      \
+  EACH(allgather)                                                                                            \
+  EACH(gather_plane)                                                                                         \
+  EACH(reduce_scatter)                                                                                       \
+  EACH(allreduce)                                                                                            \
+  EACH(reduce_scatter_rows)                                                                                  \
+  EACH(allgather_rows)                                                                                       \
+  EACH(agree)                                                                                                \
+  EACH(agree_scales)
+
+#define MN_COLLECTIVE_POINTER(name) mn_##name##_function *name;
+struct mn_collectives {
+  MN_COLLECTIVES(MN_COLLECTIVE_POINTER, MN_COLLECTIVE_POINTER)
+};
+extern const struct mn_collectives mn_collectives_cpu; /* a GPU has its own from the start (device.cu) */
+
 /* A collective goes over the matrix in blocks of `rows` rows, for which the pieces of all ranks, each as wide
  * as the widest, fit one staging buffer. MN_NO_MEMORY: a single row does not fit. */
 struct mn_ranks_plan {
@@ -135,8 +160,18 @@ struct mn_ranks_plan {
   int64_t widest; /* a rank's share at most */
   int64_t rows;   /* at a time */
 };
-MN_C mn_status mn_ranks_plan(struct mn_ranks_plan *out, const struct mn_device *device, int64_t cols,
-                             size_t each);
+static inline mn_status mn_ranks_plan(struct mn_ranks_plan *out, const struct mn_device *device, int64_t cols,
+                                      size_t each) {
+  const struct mn_team *t = &device->ranks->shards;
+  int64_t first;
+  out->share = mn_share(cols, t->rank, t->size, &first);
+  out->widest = (cols + t->size - 1) / t->size;
+  out->rows = MN_RANKS_STAGING / ((int64_t)each * out->widest * t->size);
+  if (out->rows > 0) return MN_OK;
+  return mn_fail(MN_NO_MEMORY,
+                 "a row of %ld numbers is wider than the staging memory of exchanges between ranks, %d MiB",
+                 (long)cols, MN_RANKS_STAGING >> 20);
+}
 
 /* NCCL's version, such as "2.28.3" in text[size]; NULL without a library. In builds with CUDA. */
 MN_C const char *mn_nccl_version(char *text, size_t size);

@@ -169,7 +169,7 @@ static mn_status hash(XXH3_state_t *state, const struct mn_model *model, const s
   MN_TRY(mn_device_allocate(device, &whole, all, real));
   MN_TRY(mn_tensor_copy(device, t, piece));
   if (mn_ranks_shards(ranks) > 1) /* as one row of all its numbers, of which the ranks have equal shares */
-    MN_TRY(device->kernels->allgather(device, whole, piece, 1, all, real));
+    MN_TRY(device->collectives->allgather(device, whole, piece, 1, all, real));
   else
     MN_TRY(device->kernels->copy(device, whole, piece, (size_t)all * real));
   MN_TRY(device->kernels->download(device, values, whole, (size_t)all * real));
@@ -244,7 +244,9 @@ static mn_status train(struct mn_device *device, const struct job *job) {
   if (status == MN_OK && flaw == JUMPS && trainer->retaken == 0)
     status = mn_fail(MN_FAILED, "no batch was taken again");
   if (status == MN_OK && flaw != NONE) status = evaluate(model, &data);
-  if (status == MN_OK) status = mn_optimizer_gather(optimizer);
+  if (status == MN_OK)
+    status =
+        mn_replicas_gather(optimizer->model->device, optimizer->model->parameters, optimizer->model->count);
   XXH3_state_t *state = XXH3_createState();
   MN_REQUIRE(state && XXH3_64bits_reset(state) == XXH_OK);
   for (int i = 0; i < model->depth && status == MN_OK; i++)

@@ -127,7 +127,8 @@ static mn_status take_array(const struct mn_saver *saver, const struct array *ar
 
 static mn_status take_snapshot(struct mn_saver *saver) {
   MN_TRY(mn_ranks_agree(saver->device->ranks, take_memory(saver)));
-  if (saver->optimizer) MN_TRY(mn_optimizer_gather(saver->optimizer));
+  const struct mn_model *m = saver->optimizer ? saver->optimizer->model : NULL;
+  if (m) MN_TRY(mn_replicas_gather(saver->device, m->parameters, m->count));
   for (int i = 0; i < saver->count; i++) MN_TRY(take_array(saver, &saver->arrays[i]));
   return saver->copy ? saver->device->kernels->branch_fork(saver->device, MN_BRANCH_SAVES) : MN_OK;
 }

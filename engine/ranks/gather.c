@@ -1,6 +1,6 @@
 /* The all-gather on the tape. Its backward is the epilogue of the product that computes the gradient, a
  * reduce-scatter; or a copy of the columns that are this rank's own. */
-#include "layers/layer.h"
+#include "engine/ranks/ranks.h"
 
 struct saved {
   void *piece; /* the gradient of y, if a sink reads it */
@@ -12,16 +12,16 @@ struct saved {
  * its own. */
 static mn_status forward(struct mn_tape *tape, struct mn_node *node) {
   struct mn_device *device = tape->device;
-  mn_allgather_function *allgather = device->kernels->allgather;
+  const struct mn_collectives *c = device->collectives;
   const struct mn_operand *y = &node->inputs[0]->value;
   struct mn_operand *whole = &node->output->value;
   if (whole->real && y->real)
-    MN_TRY(allgather(device, whole->real, y->real, whole->rows, whole->cols, device->real));
+    MN_TRY(c->allgather(device, whole->real, y->real, whole->rows, whole->cols, device->real));
   if (!node->operand[0]) {
     whole->stale = 1;
     return mn_operand_prepare(tape->device, whole);
   }
-  return device->kernels->gather_plane(device, whole, y->planes[0]);
+  return c->gather_plane(device, whole, y->planes[0]);
 }
 
 static mn_status backward(struct mn_tape *tape, struct mn_node *node) {
@@ -63,9 +63,10 @@ static mn_status take_arrival(struct mn_tape *tape, struct saved *saved, struct 
   return MN_OK;
 }
 
-mn_status mn_allgather_record(struct mn_tape *tape, struct mn_tensor **whole, struct mn_tensor *y,
-                              int64_t cols, int partial) {
+mn_status mn_ranks_record_gather(struct mn_tape *tape, struct mn_tensor **whole, int64_t cols, int partial) {
+  struct mn_tensor *y = *whole;
   struct saved *saved;
+  if (tape->device->ranks->shards.size == 1) return MN_OK;
   MN_TRY(mn_tape_host(tape, (void **)&saved, sizeof *saved));
   saved->partial = partial;
   const struct mn_device *device = tape->device;

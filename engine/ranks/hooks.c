@@ -1,4 +1,4 @@
-/* The exchanges of a tape's run. */
+/* The hooks of a device among ranks: the exchanges of a tape's run. */
 #include "engine/ranks/ranks.h"
 
 /* Replicas' sums run beside the rest of the backward. Column sums with a loss, of which each shard has its
@@ -24,8 +24,9 @@ static mn_status finish(struct mn_tape *tape) {
 static mn_status sum_results(struct mn_tape *tape) {
   struct mn_device *device = tape->device;
   const struct mn_sum results = {tape->results, 2};
-  return tape->ranks->divided ? device->kernels->allreduce(device, &results, 1, sizeof *tape->results, NULL)
-                              : MN_OK;
+  return tape->ranks->divided
+             ? device->collectives->allreduce(device, &results, 1, sizeof *tape->results, NULL)
+             : MN_OK;
 }
 
 /* Waits for the work that a gather has left on its branch (struct mn_arrival); in a step `ended` does. */
@@ -44,11 +45,11 @@ static mn_status forwarded(struct mn_tape *tape) {
 /* The updates of every rank stop if one rank's values are not finite. */
 static mn_status before_updates(struct mn_tape *tape) {
   struct mn_device *device = tape->device;
-  const struct mn_kernels *k = device->kernels;
+  const struct mn_collectives *c = device->collectives;
   const struct mn_tape_ranks *r = tape->ranks;
-  MN_TRY(k->agree(device, tape->stepping ? r->gathered.whole : NULL, r->gathered.piece, r->gathered.rows,
+  MN_TRY(c->agree(device, tape->stepping ? r->gathered.whole : NULL, r->gathered.piece, r->gathered.rows,
                   r->gathered.cols));
-  return r->scale_count > 0 ? k->agree_scales(device, r->scales, r->scale_count) : MN_OK;
+  return r->scale_count > 0 ? c->agree_scales(device, r->scales, r->scale_count) : MN_OK;
 }
 
 /* The remaining exchanges; the replicas' sums of weights may still run. */
@@ -59,12 +60,24 @@ static mn_status ended(struct mn_tape *tape, mn_status status) {
   mn_status joined = k->branch_join(device, MN_BRANCH_SHARDS);
   if (status == MN_OK) status = joined;
   if (status == MN_OK && r->sum_count > 0)
-    status = device->kernels->allreduce(device, r->sums, r->sum_count, device->real, NULL);
+    status = device->collectives->allreduce(device, r->sums, r->sum_count, device->real, NULL);
   if (status == MN_OK && tape->stepping) status = sum_results(tape);
   device->reserved_sms = r->reserved_sms;
   joined = k->branch_join(device, MN_BRANCH_REPLICAS);
   return status != MN_OK ? status : joined;
 }
 
-const struct mn_tape_hooks mn_ranks_on_tape = {sizeof(struct mn_tape_ranks), finish, forwarded,
-                                               before_updates, ended};
+static mn_status exchange(struct mn_device *device, void *all, const void *mine, size_t bytes) {
+  return mn_mpi_allgather(0, all, mine, bytes);
+}
+
+const struct mn_tape_hooks mn_ranks_on_tape = {.bytes = sizeof(struct mn_tape_ranks),
+                                               .finish = finish,
+                                               .forwarded = forwarded,
+                                               .before_updates = before_updates,
+                                               .ended = ended,
+                                               .gather = mn_ranks_record_gather,
+                                               .exchange = exchange,
+                                               .sum = mn_replicas_sum,
+                                               .square = mn_replicas_square,
+                                               .update = mn_replicas_update};
