@@ -229,7 +229,7 @@ static mn_status prepare(struct mn_loader *l, const struct mn_loader_config *con
     device->reserved_sms = MN_GATHER_MULTIPROCESSORS;
   const int64_t count = l->scales + l->room;
   for (int i = 0; i < MN_LOADER_BUFFERS; i++) {
-    MN_TRY(device->kernels->allocate_host(device, (void **)&l->list[i], (size_t)count * sizeof *l->list[i]));
+    MN_TRY(mn_allocate_host(device, (void **)&l->list[i], (size_t)count * sizeof *l->list[i]));
     MN_TRY(mn_device_allocate(device, (void **)&l->uploaded[i], count, sizeof *l->uploaded[i]));
     MN_TRY(take_x(l, i));
     if (l->y_row) MN_TRY(mn_device_allocate(device, (void **)&l->y[i], l->room, l->y_row));
@@ -262,12 +262,12 @@ mn_status mn_loader_open(struct mn_loader **out, struct mn_device *device, struc
 void mn_loader_close(struct mn_loader *l) {
   if (!l) return;
   /* The device may still gather an unused filling. */
-  (void)l->device->kernels->synchronize(l->device);
+  (void)mn_synchronize(l->device);
   close_windows(l);
   for (int i = 0; i < MN_LOADER_BUFFERS; i++) {
     for (int p = 0; p < 2; p++)
       mn_device_release(l->device, l->x[i].planes[p], l->room * l->dataset->inputs, l->device->plane);
-    l->device->kernels->release_host(l->device, l->list[i]);
+    mn_release_host(l->device, l->list[i]);
     mn_device_release(l->device, l->uploaded[i], l->scales + l->room, sizeof(struct mn_scale));
     mn_device_release(l->device, l->x[i].real, l->room, l->placement.form.x_row);
     mn_device_release(l->device, l->y[i], l->room, l->y_row);
@@ -298,8 +298,7 @@ static mn_status upload(struct mn_loader *l, int buffer, int64_t end) {
   struct mn_scale *list = l->list[buffer];
   for (int64_t i = 0; l->scales && i < batches_of(l, end); i++)
     list[i].factor = mn_scale_factor(list[i].largest, MN_HEADROOM_X, 1);
-  return l->device->kernels->copy(l->device, l->uploaded[buffer], list,
-                                  (size_t)(l->scales + end) * sizeof *list);
+  return mn_copy(l->device, l->uploaded[buffer], list, (size_t)(l->scales + end) * sizeof *list);
 }
 
 /* Makes `g` write the buffer's planes. */
@@ -329,14 +328,14 @@ static mn_status gather(struct mn_loader *l, int buffer, int64_t first, int64_t 
     g.of[1].from = (const char *)rows->y + l->y_first;
     g.of[1].bytes = l->y_row, g.of[1].apart = form->y_row;
   }
-  return l->device->kernels->gather(l->device, &g);
+  return mn_gather(l->device, &g);
 }
 
 /* Writes the planes of a filling from `apart`. */
 static mn_status finish_planes(struct mn_loader *l, int buffer, int64_t rows) {
   struct mn_gather g = {.count = rows, .of = {{.from = l->apart, .bytes = l->placement.form.x_row}}};
   into_planes(l, buffer, &g);
-  return l->device->kernels->gather(l->device, &g);
+  return mn_gather(l->device, &g);
 }
 
 /* Gathers from one window after another; rows in memory at once, over all windows. */
@@ -352,7 +351,7 @@ static mn_status fill(struct mn_loader *l, int buffer, int64_t samples) {
     if (in_file(l) || l->done == batches) MN_TRY(gather(l, buffer, gathered, taken, &window->rows, x));
     gathered = in_file(l) ? taken : 0;
     if (l->at == window->count) {
-      if (in_file(l)) MN_TRY(l->device->kernels->synchronize(l->device)); /* the next read overwrites it */
+      if (in_file(l)) MN_TRY(mn_synchronize(l->device)); /* the next read overwrites it */
       if (l->running) MN_REQUIRE(sem_post(&l->vacant) == 0);
       l->number++, l->at = 0;
     }

@@ -27,7 +27,7 @@ static int is_cpu(const struct mn_placement *p) {
 static mn_status room(const struct mn_placement *p, int asked, double *bytes) {
   const int on_gpu = p->place == MN_PLACE_DEVICE && !is_cpu(p);
   size_t most;
-  MN_TRY(on_gpu ? p->device->kernels->available(p->device, &most) : mn_available_cpu(p->device, &most));
+  MN_TRY(on_gpu ? mn_available(p->device, &most) : mn_available_cpu(p->device, &most));
   const double left = (double)most, allocated = (double)p->device->bytes;
   *bytes = asked ? left : on_gpu ? fmax(fmin(0.8 * left, left - allocated), 0) : 0.5 * left;
   return MN_OK;
@@ -40,7 +40,7 @@ static mn_status take(const struct mn_placement *p, enum mn_place place, void **
                       size_t bytes) {
   if (bytes == 0) return MN_OK;
   if (place == MN_PLACE_DEVICE) return mn_device_allocate(p->device, out, count, bytes);
-  return p->device->kernels->allocate_host(p->device, out, (size_t)count * bytes);
+  return mn_allocate_host(p->device, out, (size_t)count * bytes);
 }
 
 mn_status mn_placement_allocate(const struct mn_placement *p, enum mn_place place, struct mn_rows *to,
@@ -61,14 +61,13 @@ void mn_placement_release(const struct mn_placement *p, enum mn_place place, str
     if (place == MN_PLACE_DEVICE)
       mn_device_release(p->device, memory[i], count, bytes[i]);
     else
-      p->device->kernels->release_host(p->device, memory[i]);
+      mn_release_host(p->device, memory[i]);
   free(rows->largest);
   *rows = (struct mn_rows){0};
 }
 
 /* Reads rows chunk by chunk into two pinned buffers in turn: one is uploaded while the other is read. */
 static mn_status upload_all(struct mn_placement *p, const struct mn_rows buffers[BUFFERS], int64_t each) {
-  const struct mn_kernels *k = p->device->kernels;
   struct mn_device *device = p->device;
   const struct mn_rows_form *form = &p->form;
   int64_t rows = p->dataset->rows;
@@ -79,14 +78,14 @@ static mn_status upload_all(struct mn_placement *p, const struct mn_rows buffers
     to.fingerprint = &p->fingerprint;
     MN_TRY(mn_read_rows(p->dataset, form, &range, 1, &to, p->stop));
     mn_heartbeat_of("rows read", first + range.count, rows);
-    MN_TRY(k->synchronize(device)); /* the other buffer is free again */
-    MN_TRY(k->copy(device, (char *)p->rows.x + (size_t)first * form->x_row, to.x,
+    MN_TRY(mn_synchronize(device)); /* the other buffer is free again */
+    MN_TRY(mn_copy(device, (char *)p->rows.x + (size_t)first * form->x_row, to.x,
                    (size_t)range.count * form->x_row));
     if (to.y)
-      MN_TRY(k->copy(device, (char *)p->rows.y + (size_t)first * form->y_row, to.y,
+      MN_TRY(mn_copy(device, (char *)p->rows.y + (size_t)first * form->y_row, to.y,
                      (size_t)range.count * form->y_row));
   }
-  return k->synchronize(device);
+  return mn_synchronize(device);
 }
 
 static mn_status fill_device(struct mn_placement *p) {
@@ -102,7 +101,7 @@ static mn_status fill_device(struct mn_placement *p) {
   if (status == MN_OK) status = upload_all(p, buffers, each);
   mn_outcome_note(&outcome, status);
   /* After an error the last upload may still read a buffer. */
-  (void)p->device->kernels->synchronize(p->device);
+  (void)mn_synchronize(p->device);
   for (int i = 0; i < BUFFERS; i++) mn_placement_release(p, MN_PLACE_HOST, &buffers[i], each);
   return mn_outcome_tell(&outcome);
 }

@@ -38,8 +38,7 @@ struct synthetic {
  * values have variance 1. */
 static mn_status fill(struct synthetic *d, int which, int64_t count, uint32_t sequence, int64_t first,
                       double bound) {
-  return d->device->kernels->uniform(d->device, d->buffer[which], count, d->seed, sequence, (uint64_t)first,
-                                     bound);
+  return mn_uniform(d->device, d->buffer[which], count, d->seed, sequence, (uint64_t)first, bound);
 }
 
 /* y = block(x) over a window of the batch in buffer[X]. */
@@ -63,7 +62,7 @@ static mn_status teach(struct synthetic *d, int64_t window) {
                            .rstd = d->buffer[RSTD],
                            .y = &y};
   struct mn_epilogue epilogue = {.kind = MN_BLOCK, .into = z, .block = &block};
-  return d->device->kernels->gemm(d->device, MN_NT, &x, &weight, &epilogue);
+  return mn_gemm(d->device, MN_NT, &x, &weight, &epilogue);
 }
 
 /* Computes `windows` windows from row `row` of the sequences on: x and, if with_y, y. */
@@ -74,20 +73,19 @@ static mn_status compute(struct synthetic *d, int64_t row, int64_t windows, int 
   for (int64_t window = 0; window < windows; window++) MN_TRY(teach(d, window));
   struct mn_operand y = {.rows = rows, .cols = outputs, .real = d->buffer[Y]};
   MN_TRY(fill(d, Z, rows * outputs, MN_RANDOM_NOISE, row * outputs, sqrt(3) * d->noise));
-  return d->device->kernels->add(d->device, &y, d->buffer[Y], d->buffer[Z]);
+  return mn_add(d->device, &y, d->buffer[Y], d->buffer[Z]);
 }
 
 /* Downloads rows from … from + count − 1 of a batch's matrix of `cols` columns, as reals. */
 static mn_status deliver(struct synthetic *d, void *out, size_t real, int which, int64_t from, int64_t count,
                          int64_t cols) {
-  const struct mn_kernels *kernels = d->device->kernels;
   const void *values = d->buffer[which] + from * cols;
   if (real == sizeof(float)) {
     const struct mn_operand wide = {.rows = from + count, .cols = cols, .real = d->buffer[which]};
-    MN_TRY(kernels->narrow(d->device, d->floats, &wide, from * cols, count * cols));
+    MN_TRY(mn_narrow(d->device, d->floats, &wide, from * cols, count * cols));
     values = d->floats;
   }
-  return kernels->download(d->device, out, values, (size_t)(count * cols) * real);
+  return mn_download(d->device, out, values, (size_t)(count * cols) * real);
 }
 
 static mn_status synthetic_read(struct mn_dataset *dataset, int64_t first, int64_t count, size_t real,
@@ -109,8 +107,8 @@ static mn_status synthetic_read(struct mn_dataset *dataset, int64_t first, int64
 
 static void synthetic_close(struct mn_dataset *dataset) {
   struct synthetic *d = (struct synthetic *)dataset;
-  for (int i = 0; d->device && i < BUFFERS; i++) d->device->kernels->release(d->device, d->buffer[i]);
-  if (d->device) d->device->kernels->release(d->device, d->floats);
+  for (int i = 0; d->device && i < BUFFERS; i++) mn_release(d->device, d->buffer[i]);
+  if (d->device) mn_release(d->device, d->floats);
   mn_device_close(d->device);
   free(d);
 }
@@ -141,10 +139,9 @@ static mn_status allocate(struct synthetic *d) {
       [WEIGHT] = outputs * inputs, [BIAS] = outputs,     [GAMMA] = outputs,    [BETA] = outputs,
       [X] = rows * inputs,         [Z] = rows * outputs, [Y] = rows * outputs, [MEAN] = WINDOW * d->groups,
       [RSTD] = WINDOW * d->groups};
-  const struct mn_kernels *kernels = d->device->kernels;
   for (int i = 0; i < BUFFERS; i++)
-    MN_TRY(kernels->allocate(d->device, (void **)&d->buffer[i], (size_t)counts[i] * sizeof(double)));
-  return kernels->allocate(d->device, (void **)&d->floats, (size_t)(rows * wider) * sizeof(float));
+    MN_TRY(mn_allocate(d->device, (void **)&d->buffer[i], (size_t)counts[i] * sizeof(double)));
+  return mn_allocate(d->device, (void **)&d->floats, (size_t)(rows * wider) * sizeof(float));
 }
 
 static mn_status make_teacher(struct synthetic *d) {

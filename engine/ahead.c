@@ -2,9 +2,9 @@
 #include "engine/ahead.h"
 
 static mn_status give(struct mn_device *device, const struct mn_ahead *calls, void *data) {
-  MN_TRY(device->kernels->ahead_begin(device));
+  MN_TRY(mn_ahead_begin(device));
   mn_status status = calls->fill(data);
-  mn_status ended = device->kernels->ahead_end(device);
+  mn_status ended = mn_ahead_end(device);
   if (status == MN_OK) status = ended;
   return status == MN_OK ? calls->give(data) : status;
 }

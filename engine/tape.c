@@ -27,7 +27,7 @@ mn_status mn_tape_open(struct mn_tape **out, struct mn_device *device, int train
   tape->mark = 1;
   mn_status status = mn_tape_device(tape, (void **)&tape->results, 2, sizeof(double));
   if (status == MN_OK) status = mn_tape_device(tape, (void **)&tape->nonfinite, 1, sizeof(int));
-  if (status == MN_OK) status = device->kernels->zero(device, tape->results, 2 * sizeof(double));
+  if (status == MN_OK) status = mn_zero(device, tape->results, 2 * sizeof(double));
   if (status == MN_OK) status = mn_tape_clear_nonfinite(tape);
   if (status == MN_OK && device->hooks)
     status = mn_tape_host(tape, (void **)&tape->ranks, device->hooks->bytes);
@@ -42,7 +42,7 @@ mn_status mn_tape_open(struct mn_tape **out, struct mn_device *device, int train
 void mn_tape_close(struct mn_tape *tape) {
   if (!tape) return;
   for (int i = 0; i < MN_TAPE_GRAPHS; i++)
-    if (tape->graphs[i]) tape->device->kernels->graph_free(tape->device, tape->graphs[i]);
+    if (tape->graphs[i]) mn_graph_free(tape->device, tape->graphs[i]);
   for (struct mn_owned *owned = tape->owned, *next; owned; owned = next) {
     next = owned->next;
     if (owned->tensor)
@@ -94,7 +94,7 @@ mn_status mn_tape_shared(struct mn_tape *tape, void **out, int64_t count, size_t
 mn_status mn_tape_scale(struct mn_tape *tape, struct mn_scale **out) {
   static const struct mn_scale one = {1, 0};
   MN_TRY(mn_tape_device(tape, (void **)out, 1, sizeof **out));
-  return tape->device->kernels->copy(tape->device, *out, &one, sizeof one);
+  return mn_copy(tape->device, *out, &one, sizeof one);
 }
 
 mn_status mn_tape_tensor(struct mn_tape *tape, struct mn_tensor **out, const char *name, int64_t rows,
@@ -229,7 +229,7 @@ static mn_status forward(void *data) {
 }
 
 static mn_status apply_sink(struct mn_tape *tape, const struct mn_tensor *t) {
-  return tape->device->kernels->epilogue(tape->device, t->gradient, t->value.rows, t->value.cols, &t->sink);
+  return mn_epilogue(tape->device, t->gradient, t->value.rows, t->value.cols, &t->sink);
 }
 
 /* Applies the sinks of parameters that several nodes share (tied weights) after the whole backward: by then
@@ -258,32 +258,30 @@ static mn_status clip(struct mn_tape *tape) {
     mn_heartbeat();
     if (node->operation->square) MN_TRY(node->operation->square(tape, node, c, &count));
   }
-  return device->kernels->clip(device, c->scale, c->norm, c->squares, count, c->max);
+  return mn_clip(device, c->scale, c->norm, c->squares, count, c->max);
 }
 
 static mn_status run_backward(struct mn_tape *tape) {
-  const struct mn_kernels *k = tape->device->kernels;
   for (struct mn_node *node = tape->last; node; node = node->previous) {
     mn_heartbeat();
     MN_TRY(node->operation->backward(tape, node));
     if (!tape->early) continue;
-    MN_TRY(k->branch_fork(tape->device, MN_BRANCH_SUMS));
+    MN_TRY(mn_branch_fork(tape->device, MN_BRANCH_SUMS));
     MN_TRY(update_node(tape, node));
   }
   if (tape->ranks) MN_TRY(tape->device->hooks->before_updates(tape));
   if (tape->early) return MN_OK;
   if (tape->clipping) MN_TRY(clip(tape));
-  MN_TRY(k->branch_fork(tape->device, MN_BRANCH_SUMS));
+  MN_TRY(mn_branch_fork(tape->device, MN_BRANCH_SUMS));
   for (struct mn_node *node = tape->last; node; node = node->previous) MN_TRY(update_node(tape, node));
   return MN_OK;
 }
 
 static mn_status backward(void *data) {
   struct mn_tape *tape = data;
-  const struct mn_kernels *k = tape->device->kernels;
-  MN_TRY(k->branch_fork(tape->device, MN_BRANCH_SUMS));
+  MN_TRY(mn_branch_fork(tape->device, MN_BRANCH_SUMS));
   mn_status status = run_backward(tape);
-  const mn_status joined = k->branch_join(tape->device, MN_BRANCH_SUMS);
+  const mn_status joined = mn_branch_join(tape->device, MN_BRANCH_SUMS);
   if (status == MN_OK) status = joined;
   if (status == MN_OK) status = finish_shared(tape);
   return tape->ranks ? tape->device->hooks->ended(tape, status) : status;
@@ -311,24 +309,22 @@ mn_status mn_tape_step(struct mn_tape *tape) {
 /* A capture must be ended even when an operation failed; the operation's error is then the one reported. */
 static mn_status capture(struct mn_device *device, struct mn_graph **out, mn_status (*run)(void *data),
                          void *data) {
-  const struct mn_kernels *k = device->kernels;
-  MN_TRY(k->graph_begin(device));
+  MN_TRY(mn_graph_begin(device));
   mn_status status = run(data);
-  if (status == MN_OK) return k->graph_end(device, out);
+  if (status == MN_OK) return mn_graph_end(device, out);
   char message[MN_MESSAGE];
   snprintf(message, sizeof message, "%s", mn_message());
   struct mn_graph *partial = NULL;
-  if (k->graph_end(device, &partial) == MN_OK) k->graph_free(device, partial);
+  if (mn_graph_end(device, &partial) == MN_OK) mn_graph_free(device, partial);
   return mn_fail(status, "%s", message);
 }
 
 mn_status mn_tape_graph(struct mn_tape *tape, int number, mn_status (*run)(void *data), void *data) {
-  const struct mn_kernels *k = tape->device->kernels;
   MN_REQUIRE(number >= 0 && number < MN_TAPE_GRAPHS);
   struct mn_graph **graph = &tape->graphs[number];
-  if (!k->graph_launch) return run(data);
+  if (!tape->device->kernels->graph_launch) return run(data);
   if (!*graph) MN_TRY(capture(tape->device, graph, run, data));
-  return k->graph_launch(tape->device, *graph);
+  return mn_graph_launch(tape->device, *graph);
 }
 
 static mn_status step(void *data) {
@@ -357,16 +353,16 @@ mn_status mn_tape_receive(struct mn_tape *tape, struct mn_node *node) {
 
 mn_status mn_tape_results(struct mn_tape *tape, double *loss, double *correct) {
   double results[2];
-  MN_TRY(tape->device->kernels->download(tape->device, results, tape->results, sizeof results));
+  MN_TRY(mn_download(tape->device, results, tape->results, sizeof results));
   *loss = results[0];
   if (correct) *correct = results[1];
   return MN_OK;
 }
 
 mn_status mn_tape_nonfinite(struct mn_tape *tape, int *raised) {
-  return tape->device->kernels->download(tape->device, raised, tape->nonfinite, sizeof *raised);
+  return mn_download(tape->device, raised, tape->nonfinite, sizeof *raised);
 }
 
 mn_status mn_tape_clear_nonfinite(struct mn_tape *tape) {
-  return tape->device->kernels->zero(tape->device, tape->nonfinite, sizeof *tape->nonfinite);
+  return mn_zero(tape->device, tape->nonfinite, sizeof *tape->nonfinite);
 }

@@ -45,7 +45,7 @@ static mn_status take_forms(struct mn_device *device, struct mn_tensor *tensor) 
   MN_TRY(mn_device_allocate(device, (void **)&tensor->scales, 2, sizeof *tensor->scales));
   w->scale = &tensor->scales[0];
   w->headroom = MN_HEADROOM_W;
-  return device->kernels->copy(device, tensor->scales, first, sizeof first);
+  return mn_copy(device, tensor->scales, first, sizeof first);
 }
 
 mn_status mn_tensor_parameter(struct mn_device *device, struct mn_tensor **out, const char *name, int rank,
@@ -101,7 +101,7 @@ static mn_status keep_reals(struct mn_device *device, void **reals, int64_t coun
   *reals = NULL;
   if (!kept) return MN_OK;
   MN_TRY(mn_device_allocate(device, reals, count, device->real));
-  return device->kernels->zero(device, *reals, (size_t)count * device->real);
+  return mn_zero(device, *reals, (size_t)count * device->real);
 }
 
 mn_status mn_tensor_train(struct mn_device *device, struct mn_tensor *tensor, enum mn_epilogue_kind how,
@@ -110,7 +110,7 @@ mn_status mn_tensor_train(struct mn_device *device, struct mn_tensor *tensor, en
   size_t real = device->real;
   if (needs_buffer(device, tensor, how, rule) && !tensor->gradient)
     MN_TRY(mn_device_allocate_shared(device, tensor->shared, &tensor->gradient, count, real));
-  if (how == MN_ADD) MN_TRY(device->kernels->zero(device, tensor->gradient, (size_t)count * real));
+  if (how == MN_ADD) MN_TRY(mn_zero(device, tensor->gradient, (size_t)count * real));
   struct mn_update *update = &tensor->update;
   MN_TRY(keep_reals(device, &update->m, count, rule && mn_rule_keeps_m(rule)));
   MN_TRY(keep_reals(device, &update->v, count, rule && mn_rule_keeps_v(rule)));
@@ -123,7 +123,7 @@ mn_status mn_tensor_train(struct mn_device *device, struct mn_tensor *tensor, en
 }
 
 mn_status mn_operand_prepare(struct mn_device *device, struct mn_operand *operand) {
-  if (operand->planes[0] && operand->stale) return device->kernels->round(device, operand, 1);
+  if (operand->planes[0] && operand->stale) return mn_round(device, operand, 1);
   operand->stale = 0;
   return MN_OK;
 }
@@ -152,21 +152,20 @@ static mn_status split(struct mn_device *device, const struct mn_operand *w, int
   part.rows = 1, part.cols = count, part.real = w->low ? floats : (float *)w->real + first;
   part.planes[0] = (char *)w->planes[0] + (size_t)first * device->plane;
   part.low = w->low ? w->low + first : NULL;
-  if (!w->low) MN_TRY(device->kernels->copy(device, part.real, floats, (size_t)count * sizeof *floats));
-  return device->kernels->round(device, &part, 0);
+  if (!w->low) MN_TRY(mn_copy(device, part.real, floats, (size_t)count * sizeof *floats));
+  return mn_round(device, &part, 0);
 }
 
 /* The host's next use of the floats is behind the device's. */
 static mn_status move_piece(struct mn_device *device, const struct mn_operand *w, float *floats,
                             int64_t first, int64_t count, const struct whole *whole) {
-  const struct mn_kernels *k = device->kernels;
   const int reads = whole->wide || whole->narrow;
   for (int64_t i = 0; i < count && whole->from; i++) floats[i] = (float)whole->from[first + i];
   if (!reads && !whole->from)
-    MN_TRY(k->uniform(device, floats, count, whole->seed, whole->sequence, whole->drawn + (uint64_t)first,
+    MN_TRY(mn_uniform(device, floats, count, whole->seed, whole->sequence, whole->drawn + (uint64_t)first,
                       whole->bound));
-  MN_TRY(reads ? k->narrow(device, floats, w, first, count) : split(device, w, first, floats, count));
-  MN_TRY(k->synchronize(device));
+  MN_TRY(reads ? mn_narrow(device, floats, w, first, count) : split(device, w, first, floats, count));
+  MN_TRY(mn_synchronize(device));
   for (int64_t i = 0; i < count && whole->wide; i++) whole->wide[first + i] = floats[i];
   if (whole->narrow) memcpy(whole->narrow + first, floats, (size_t)count * sizeof *floats);
   return MN_OK;
@@ -177,11 +176,11 @@ static mn_status in_pieces(struct mn_device *device, const struct mn_tensor *ten
   const int64_t all = mn_tensor_count(tensor), most = all < PIECE ? all : PIECE;
   float *floats;
   mn_status status = MN_OK;
-  MN_TRY(device->kernels->allocate_host(device, (void **)&floats, (size_t)most * sizeof *floats));
+  MN_TRY(mn_allocate_host(device, (void **)&floats, (size_t)most * sizeof *floats));
   for (int64_t first = 0; first < all && status == MN_OK; first += most)
     status =
         move_piece(device, &tensor->value, floats, first, all - first < most ? all - first : most, whole);
-  device->kernels->release_host(device, floats);
+  mn_release_host(device, floats);
   return status;
 }
 
@@ -196,8 +195,7 @@ mn_status mn_tensor_uniform(struct mn_device *device, struct mn_tensor *tensor, 
                             uint32_t sequence, uint64_t first, double bound) {
   const struct whole whole = {.seed = seed, .sequence = sequence, .drawn = first, .bound = bound};
   if (tensor->value.split) return in_pieces(device, tensor, &whole);
-  MN_TRY(device->kernels->uniform(device, tensor->value.real, mn_tensor_count(tensor), seed, sequence, first,
-                                  bound));
+  MN_TRY(mn_uniform(device, tensor->value.real, mn_tensor_count(tensor), seed, sequence, first, bound));
   tensor->value.stale = 1;
   return mn_operand_prepare(device, &tensor->value);
 }
@@ -210,12 +208,11 @@ mn_status mn_tensor_read(struct mn_device *device, const struct mn_tensor *tenso
 
 mn_status mn_tensor_download(struct mn_device *device, const struct mn_tensor *tensor, void *to) {
   if (tensor->value.split) return in_pieces(device, tensor, &(struct whole){.narrow = to});
-  return device->kernels->download(device, to, tensor->value.real,
-                                   (size_t)mn_tensor_count(tensor) * device->real);
+  return mn_download(device, to, tensor->value.real, (size_t)mn_tensor_count(tensor) * device->real);
 }
 
 mn_status mn_tensor_copy(struct mn_device *device, const struct mn_tensor *tensor, void *to) {
   const int64_t count = mn_tensor_count(tensor);
-  if (tensor->value.split) return device->kernels->narrow(device, to, &tensor->value, 0, count);
-  return device->kernels->copy(device, to, tensor->value.real, (size_t)count * device->real);
+  if (tensor->value.split) return mn_narrow(device, to, &tensor->value, 0, count);
+  return mn_copy(device, to, tensor->value.real, (size_t)count * device->real);
 }

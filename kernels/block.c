@@ -246,14 +246,14 @@ static tile_function *tile_for(const struct mn_block *b) {
 }
 
 /* Without b.z, z overwrites d. */
-struct mn_noticed MN_CPU(mn_block_tile)(const struct mn_device *device, const struct mn_epilogue *e, void *d,
-                                        struct mn_tile t) {
+struct mn_noticed mn_block_tile_cpu(const struct mn_device *device, const struct mn_epilogue *e, void *d,
+                                    struct mn_tile t) {
   struct mn_block b = *e->block;
   if (!b.z) b.z = d;
   return tile_for(&b)(&b, e->kind, device->plane_kind, d, t);
 }
 
-void MN_CPU(mn_block_end)(struct mn_device *device, const struct mn_epilogue *e, struct mn_noticed found) {
+void mn_block_end_cpu(struct mn_device *device, const struct mn_epilogue *e, struct mn_noticed found) {
   struct mn_scale *scale = e->kind != MN_BLOCK && e->block->dz->planes[0] ? e->block->dz->scale : NULL;
   if (scale) scale->largest = fmaxf(scale->largest, found.largest);
   /* Of a scaled plane, values that it cannot hold are as bad as those that are not finite. */

@@ -347,7 +347,7 @@ static mn_status block(struct mn_device *device, mn_block_arguments<Real> &a) {
 }
 
 template <typename Real>
-mn_status mn_cuda_block<Real>::run(struct mn_device *device, const Real *d,
+mn_status mn_block_cuda<Real>::run(struct mn_device *device, const Real *d,
                                    const struct mn_epilogue *epilogue, const mn_terms<Real> &terms) {
   mn_block_arguments<Real> a = mn_block_arguments_of(device, d, epilogue);
   a.terms = terms;

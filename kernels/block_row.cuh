@@ -174,7 +174,7 @@ static __device__ __forceinline__ void mn_notice(const mn_block_arguments<Real> 
 }
 
 /* A block epilogue of d, [rows, channels], or, if it takes them, of terms; d is NULL then (block.cu). */
-template <typename Real> struct mn_cuda_block {
+template <typename Real> struct mn_block_cuda {
   static mn_status run(struct mn_device *device, const Real *d, const struct mn_epilogue *epilogue,
                        const mn_terms<Real> &terms = {});
 };

@@ -98,7 +98,7 @@ static enum mn_rule_kind rule_of(const struct mn_epilogue *const targets[3]) {
 }
 
 template <typename Real>
-mn_status mn_cuda_column_sums<Real>::run(struct mn_device *device, void *sums, int64_t chunks,
+mn_status mn_column_sums_cuda<Real>::run(struct mn_device *device, void *sums, int64_t chunks,
                                          int64_t channels, const struct mn_epilogue *const targets[3],
                                          const struct mn_reduction *loss) {
   mn_summands summands = {};

@@ -73,13 +73,13 @@ void mn_hopper_open(struct mn_cuda *cuda, const cudaDeviceProp *properties);
 
 /* The tables' entries. Those of both reals are static members of templates, MN_CUDA_INSTANTIATEd there. */
 #define MN_CUDA_REAL(name)                                                                                   \
-  template <typename Real> struct mn_cuda_##name { static mn_##name##_function run; };
+  template <typename Real> struct mn_##name##_cuda { static mn_##name##_function run; };
 #define MN_CUDA_ONE(name, ...) mn_##name##_function mn_##name##_cuda;
 MN_KERNELS(MN_CUDA_REAL, MN_CUDA_ONE, MN_CUDA_ONE, MN_CUDA_ONE)
 MN_COLLECTIVES(MN_CUDA_ONE, MN_CUDA_ONE)
 #define MN_CUDA_INSTANTIATE(name)                                                                            \
-  template struct mn_cuda_##name<float>;                                                                     \
-  template struct mn_cuda_##name<double>
+  template struct mn_##name##_cuda<float>;                                                                   \
+  template struct mn_##name##_cuda<double>
 
 /* Returns from the calling function when a CUDA or cuBLASLt call fails. */
 #define MN_CUDA_TRY(call) MN_TRY(mn_cuda_check(call, #call))

@@ -69,12 +69,11 @@ static mn_status open_device(struct mn_device **out, enum mn_device_type type, i
   if (type == MN_DEVICE_CPU)
     snprintf(device->name, sizeof device->name, "CPU (%d threads)", omp_get_max_threads());
   if (device->planes == 2 && !device->has_own_gemm) set_planes(device, MN_NO_PLANES);
-  if (status == MN_OK) status = device->kernels->allocate(device, (void **)&device->nonfinite, sizeof(int));
-  if (status == MN_OK) status = device->kernels->zero(device, device->nonfinite, sizeof(int));
-  if (status == MN_OK)
-    status = device->kernels->allocate(device, (void **)&device->unscaled, sizeof *device->unscaled);
-  if (status == MN_OK) status = device->kernels->copy(device, device->unscaled, &one, sizeof one);
-  if (status == MN_OK) status = device->kernels->synchronize(device);
+  if (status == MN_OK) status = mn_allocate(device, (void **)&device->nonfinite, sizeof(int));
+  if (status == MN_OK) status = mn_zero(device, device->nonfinite, sizeof(int));
+  if (status == MN_OK) status = mn_allocate(device, (void **)&device->unscaled, sizeof *device->unscaled);
+  if (status == MN_OK) status = mn_copy(device, device->unscaled, &one, sizeof one);
+  if (status == MN_OK) status = mn_synchronize(device);
   if (status != MN_OK) {
     mn_device_close(device);
     return status;
@@ -107,13 +106,13 @@ mn_status mn_device_open(struct mn_device **out, const char *name, const char *p
 
 void mn_device_close(struct mn_device *device) {
   if (!device) return;
-  if (device->ranks && device->collectives->ranks_leave) device->collectives->ranks_leave(device);
+  if (device->ranks && device->collectives->ranks_leave) mn_ranks_leave(device);
   for (int i = 0; device->ranks && i < 2; i++) {
-    if (device->ranks->staging[i]) device->kernels->release(device, device->ranks->staging[i]);
+    if (device->ranks->staging[i]) mn_release(device, device->ranks->staging[i]);
     device->ranks->staging[i] = NULL;
   }
-  if (device->nonfinite) device->kernels->release(device, device->nonfinite);
-  if (device->unscaled) device->kernels->release(device, device->unscaled);
+  if (device->nonfinite) mn_release(device, device->nonfinite);
+  if (device->unscaled) mn_release(device, device->unscaled);
   mn_cuda_close(device);
   free(device->room);
   free(device);
@@ -126,9 +125,8 @@ mn_status mn_device_allocate_shared(struct mn_device *device, const struct mn_te
     return mn_fail(MN_NO_MEMORY, "no memory for %ld elements of %zu bytes; a smaller batch or model would do",
                    (long)count, size);
   const size_t bytes = (size_t)count * size;
-  MN_TRY(team && device->collectives->allocate_shared
-             ? device->collectives->allocate_shared(device, team, out, bytes)
-             : device->kernels->allocate(device, out, bytes));
+  MN_TRY(team && device->collectives->allocate_shared ? mn_allocate_shared(device, team, out, bytes)
+                                                      : mn_allocate(device, out, bytes));
   device->allocations++;
   device->bytes += bytes;
   return MN_OK;
@@ -140,7 +138,7 @@ mn_status mn_device_allocate(struct mn_device *device, void **out, int64_t count
 
 void mn_device_release(struct mn_device *device, void *memory, int64_t count, size_t size) {
   if (!memory) return;
-  device->kernels->release(device, memory);
+  mn_release(device, memory);
   device->bytes -= (size_t)count * size;
 }
 
@@ -150,15 +148,15 @@ mn_status mn_device_write(struct mn_device *device, void *to, const double *from
   float *narrow = wide ? NULL : malloc(bytes);
   if (!wide && !narrow) return mn_fail(MN_NO_MEMORY, "no %.1f MiB of memory left", (double)bytes / 1048576);
   for (int64_t i = 0; i < count && !wide; i++) narrow[i] = (float)from[i];
-  mn_status status = device->kernels->copy(device, to, wide ? (const void *)from : narrow, bytes);
-  if (status == MN_OK) status = device->kernels->synchronize(device);
+  mn_status status = mn_copy(device, to, wide ? (const void *)from : narrow, bytes);
+  if (status == MN_OK) status = mn_synchronize(device);
   free(narrow);
   return status;
 }
 
 mn_status mn_device_read(struct mn_device *device, double *to, const void *from, int64_t count) {
   size_t bytes = (size_t)count * device->real;
-  MN_TRY(device->kernels->download(device, to, from, bytes));
+  MN_TRY(mn_download(device, to, from, bytes));
   if (device->real == sizeof(double)) return MN_OK;
   /* Floats are widened in place, from the end, so that each is read before it is overwritten. */
   for (int64_t i = count - 1; i >= 0; i--) {

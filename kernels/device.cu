@@ -69,8 +69,8 @@ template <> struct on_gpu<mn_exchange_function, mn_exchange_cuda> {
   static constexpr auto call = mn_exchange_cuda;
 };
 
-#define FP32(name) on_gpu<mn_##name##_function, mn_cuda_##name<float>::run>::call,
-#define FP64(name) on_gpu<mn_##name##_function, mn_cuda_##name<double>::run>::call,
+#define FP32(name) on_gpu<mn_##name##_function, mn_##name##_cuda<float>::run>::call,
+#define FP64(name) on_gpu<mn_##name##_function, mn_##name##_cuda<double>::run>::call,
 #define ONE(name, ...) on_gpu<mn_##name##_function, mn_##name##_cuda>::call,
 static const struct mn_kernels fp32 = {MN_KERNELS(FP32, ONE, ONE, ONE)},
                                fp64 = {MN_KERNELS(FP64, ONE, ONE, ONE)};

@@ -5,7 +5,7 @@
 #include "kernels/planes.h"
 #include "kernels/real.h"
 
-mn_status MN_CPU(mn_add)(struct mn_device *device, struct mn_operand *y, const void *a, const void *b) {
+mn_status mn_add_cpu(struct mn_device *device, struct mn_operand *y, const void *a, const void *b) {
   const real *pa = a, *pb = b;
   real *out = y->real;
   float *plane = y->planes[0];
@@ -28,15 +28,14 @@ static float largest_of(const real *values, int64_t count) {
   return largest;
 }
 
-mn_status MN_CPU(mn_round)(struct mn_device *device, struct mn_operand *operand, int measure) {
+mn_status mn_round_cpu(struct mn_device *device, struct mn_operand *operand, int measure) {
   const real *from = operand->real;
   float *plane = operand->planes[0];
   struct mn_scale *scale = operand->scale;
   int64_t count = operand->rows * operand->cols;
   if (scale && measure) {
     scale->largest = largest_of(from, count);
-    if (measure == MN_MEASURE_TOGETHER && device->ranks)
-      MN_TRY(device->collectives->agree_scales(device, &scale, 1));
+    if (measure == MN_MEASURE_TOGETHER && device->ranks) MN_TRY(mn_agree_scales(device, &scale, 1));
     scale->factor = mn_scale_factor(scale->largest, operand->headroom, 1);
   }
   const float factor = scale ? scale->factor : 1;
@@ -54,8 +53,8 @@ static float output_factor(const struct mn_block *b) {
   return mn_scale_factor((float)bound, MN_HEADROOM_X, 1);
 }
 
-mn_status MN_CPU(mn_rescale)(struct mn_device *device, struct mn_scale *dz, struct mn_scale *y,
-                             const struct mn_block *block) {
+mn_status mn_rescale_cpu(struct mn_device *device, struct mn_scale *dz, struct mn_scale *y,
+                         const struct mn_block *block) {
   if (dz) {
     dz->factor = mn_scale_next(dz);
     dz->largest = 0;
@@ -64,8 +63,8 @@ mn_status MN_CPU(mn_rescale)(struct mn_device *device, struct mn_scale *dz, stru
   return MN_OK;
 }
 
-mn_status MN_CPU(mn_narrow)(struct mn_device *device, float *out, const struct mn_operand *from,
-                            int64_t first, int64_t count) {
+mn_status mn_narrow_cpu(struct mn_device *device, float *out, const struct mn_operand *from, int64_t first,
+                        int64_t count) {
   const real *values = (const real *)from->real + first;
 #pragma omp parallel for schedule(static) if (count > MN_PARALLEL_FROM)
   for (int64_t i = 0; i < count; i++) out[i] = (float)values[i];

@@ -30,7 +30,7 @@ static mn_status add(struct mn_device *device, Real *y, const mn_planes &planes,
 }
 
 template <typename Real>
-mn_status mn_cuda_accumulate<Real>::run(struct mn_device *device, const struct mn_epilogue *epilogue,
+mn_status mn_accumulate_cuda<Real>::run(struct mn_device *device, const struct mn_epilogue *epilogue,
                                         const Real *d, int64_t offset, int64_t count) {
   Real *into = static_cast<Real *>(epilogue->into) + offset;
   return add<Real>(device, into, {}, into, d, count, device->nonfinite);
@@ -38,7 +38,7 @@ mn_status mn_cuda_accumulate<Real>::run(struct mn_device *device, const struct m
 MN_CUDA_INSTANTIATE(accumulate);
 
 template <typename Real>
-mn_status mn_cuda_add<Real>::run(struct mn_device *device, struct mn_operand *y, const void *a,
+mn_status mn_add_cuda<Real>::run(struct mn_device *device, struct mn_operand *y, const void *a,
                                  const void *b) {
   const mn_planes planes = mn_planes_of(device, y);
   MN_REQUIRE(!planes.scale);
@@ -81,7 +81,7 @@ static __global__ void __launch_bounds__(MN_CUDA_THREADS)
 }
 
 template <typename Real>
-mn_status mn_cuda_round<Real>::run(struct mn_device *device, struct mn_operand *operand, int measure) {
+mn_status mn_round_cuda<Real>::run(struct mn_device *device, struct mn_operand *operand, int measure) {
   const Real *from = static_cast<const Real *>(operand->real);
   const mn_planes planes = mn_planes_of(device, operand);
   MN_REQUIRE(from && planes.high);
@@ -147,7 +147,7 @@ static __global__ void __launch_bounds__(1024)
 }
 
 template <typename Real>
-mn_status mn_cuda_rescale<Real>::run(struct mn_device *device, struct mn_scale *dz, struct mn_scale *y,
+mn_status mn_rescale_cuda<Real>::run(struct mn_device *device, struct mn_scale *dz, struct mn_scale *y,
                                      const struct mn_block *block) {
   static const struct mn_block none = {};
   const struct mn_block *b = y ? block : &none;
@@ -174,7 +174,7 @@ static __global__ void __launch_bounds__(MN_CUDA_THREADS)
 }
 
 template <typename Real>
-mn_status mn_cuda_narrow<Real>::run(struct mn_device *device, float *out, const struct mn_operand *from,
+mn_status mn_narrow_cuda<Real>::run(struct mn_device *device, float *out, const struct mn_operand *from,
                                     int64_t first, int64_t count) {
   constexpr int W = 4; /* 16 bytes of the result */
   const mn_weight<Real> w = mn_weight_of<Real>(device, from, first);

@@ -35,9 +35,9 @@ static int64_t unit_of(const struct mn_epilogue *e, int64_t cols) {
 
 static void epilogue_tile(struct mn_device *device, const struct mn_product *p, const struct mn_epilogue *e,
                           struct mn_tile t, struct mn_noticed *all) {
-  if (e->kind == MN_UPDATE) MN_CPU(mn_rule_tile)(device, e->update, p->d == e->update->m ? NULL : p->d, t);
+  if (e->kind == MN_UPDATE) mn_rule_tile_cpu(device, e->update, p->d == e->update->m ? NULL : p->d, t);
   if (!mn_is_block(e->kind)) return;
-  const struct mn_noticed of = MN_CPU(mn_block_tile)(device, e, p->d, t);
+  const struct mn_noticed of = mn_block_tile_cpu(device, e, p->d, t);
   all->poison += of.poison;
   all->largest = fmaxf(all->largest, of.largest);
 }
@@ -59,12 +59,12 @@ static mn_status run(struct mn_device *device, const struct mn_product *p, const
     if (t.row + t.rows > p->rows) t.rows = p->rows - t.row;
     if (t.col + t.cols > p->cols) t.cols = p->cols - t.col;
     if (p->a)
-      MN_CPU(mn_product_tile)(p, t, (char *)device->room + omp_get_thread_num() * (int64_t)MN_PRODUCT_ROOM);
+      mn_product_tile_cpu(p, t, (char *)device->room + omp_get_thread_num() * (int64_t)MN_PRODUCT_ROOM);
     epilogue_tile(device, p, e, t, &found);
     poison += found.poison;
     largest = fmaxf(largest, found.largest);
   }
-  if (mn_is_block(e->kind)) MN_CPU(mn_block_end)(device, e, (struct mn_noticed){poison, largest});
+  if (mn_is_block(e->kind)) mn_block_end_cpu(device, e, (struct mn_noticed){poison, largest});
   return MN_OK;
 }
 
@@ -83,8 +83,8 @@ static mn_status check(const struct mn_epilogue *e, int64_t rows, int64_t cols, 
   return MN_OK;
 }
 
-mn_status MN_CPU(mn_epilogue)(struct mn_device *device, void *d, int64_t rows, int64_t cols,
-                              const struct mn_epilogue *epilogue) {
+mn_status mn_epilogue_cpu(struct mn_device *device, void *d, int64_t rows, int64_t cols,
+                          const struct mn_epilogue *epilogue) {
   const struct mn_product stored = {.d = d, .rows = rows, .cols = cols};
   int64_t count = rows * cols;
   MN_TRY(check(epilogue, rows, cols, 1));
@@ -103,31 +103,31 @@ mn_status MN_CPU(mn_epilogue)(struct mn_device *device, void *d, int64_t rows, i
     if (epilogue->update->clears) memset(d, 0, (size_t)count * sizeof(real));
     return MN_OK;
   case MN_REDUCE_SCATTER:
-    MN_TRY(device->collectives->reduce_scatter(device, epilogue->piece, d, rows, cols));
-    return MN_CPU(mn_epilogue)(device, epilogue->piece, rows, epilogue->share, epilogue->then);
+    MN_TRY(mn_reduce_scatter(device, epilogue->piece, d, rows, cols));
+    return mn_epilogue_cpu(device, epilogue->piece, rows, epilogue->share, epilogue->then);
   case MN_REDUCE_SCATTER_ROWS:
     MN_REQUIRE(epilogue->into == d);
-    return device->collectives->reduce_scatter_rows(device, d, count);
+    return mn_reduce_scatter_rows(device, d, count);
   default:
     return run(device, &stored, epilogue);
   }
 }
 
-mn_status MN_CPU(mn_column_sums)(struct mn_device *device, void *sums, int64_t chunks, int64_t channels,
-                                 const struct mn_epilogue *const sinks[3], const struct mn_reduction *loss) {
+mn_status mn_column_sums_cpu(struct mn_device *device, void *sums, int64_t chunks, int64_t channels,
+                             const struct mn_epilogue *const sinks[3], const struct mn_reduction *loss) {
   for (int i = 0; i < 3; i++) {
     if (!sinks[i]) continue;
     /* The sum overwrites the first chunk's. */
     real *total = (real *)sums + i * chunks * channels;
     for (int64_t k = 1; k < chunks; k++)
       for (int64_t c = 0; c < channels; c++) total[c] += total[k * channels + c];
-    MN_TRY(MN_CPU(mn_epilogue)(device, total, 1, channels, sinks[i]));
+    MN_TRY(mn_epilogue_cpu(device, total, 1, channels, sinks[i]));
   }
-  return loss ? MN_CPU(mn_reduce)(device, loss) : MN_OK;
+  return loss ? mn_reduce_cpu(device, loss) : MN_OK;
 }
 
-mn_status MN_CPU(mn_gemm)(struct mn_device *device, enum mn_form form, const struct mn_operand *a,
-                          const struct mn_operand *b, const struct mn_epilogue *epilogue) {
+mn_status mn_gemm_cpu(struct mn_device *device, enum mn_form form, const struct mn_operand *a,
+                      const struct mn_operand *b, const struct mn_epilogue *epilogue) {
   int64_t rows = form == MN_TN ? a->cols : a->rows, depth = form == MN_TN ? a->rows : a->cols;
   int64_t cols = form == MN_NT ? b->rows : b->cols;
   MN_REQUIRE(depth == (form == MN_NT ? b->cols : b->rows));
@@ -147,5 +147,5 @@ mn_status MN_CPU(mn_gemm)(struct mn_device *device, enum mn_form form, const str
   MN_TRY(check(epilogue, rows, cols, p.beta == 0));
   MN_TRY(run(device, &p, epilogue));
   if (epilogue->kind != MN_REDUCE_SCATTER && epilogue->kind != MN_REDUCE_SCATTER_ROWS) return MN_OK;
-  return MN_CPU(mn_epilogue)(device, epilogue->into, rows, cols, epilogue);
+  return mn_epilogue_cpu(device, epilogue->into, rows, cols, epilogue);
 }

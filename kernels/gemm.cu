@@ -217,18 +217,18 @@ static void check_epilogue(int64_t rows, int64_t cols, const struct mn_epilogue 
 }
 
 template <typename Real>
-mn_status mn_cuda_epilogue<Real>::run(struct mn_device *device, void *matrix, int64_t rows, int64_t cols,
+mn_status mn_epilogue_cuda<Real>::run(struct mn_device *device, void *matrix, int64_t rows, int64_t cols,
                                       const struct mn_epilogue *epilogue) {
   Real *d = static_cast<Real *>(matrix), *into = static_cast<Real *>(epilogue->into);
   const int64_t count = rows * cols;
   check_epilogue(rows, cols, epilogue);
-  if (mn_is_block(epilogue->kind)) return mn_cuda_block<Real>::run(device, d, epilogue);
-  if (epilogue->kind == MN_ADD) return mn_cuda_accumulate<Real>::run(device, epilogue, d, 0, count);
+  if (mn_is_block(epilogue->kind)) return mn_block_cuda<Real>::run(device, d, epilogue);
+  if (epilogue->kind == MN_ADD) return mn_accumulate_cuda<Real>::run(device, epilogue, d, 0, count);
   switch (epilogue->kind) {
   case MN_STORE:
     return into == d ? MN_OK : mn_copy_cuda(device, into, d, (size_t)count * sizeof(Real));
   case MN_UPDATE:
-    return mn_cuda_update<Real>::run(device, epilogue->update, d, 0, count);
+    return mn_update_cuda<Real>::run(device, epilogue->update, d, 0, count);
   case MN_REDUCE_SCATTER:
     MN_TRY(mn_reduce_scatter_cuda(device, epilogue->piece, d, rows, cols));
     return run(device, epilogue->piece, rows, epilogue->share, epilogue->then);
@@ -274,17 +274,17 @@ static mn_status multiply_in_slices(struct mn_device *device, const struct produ
       plane.rows = part.rows, plane.cols = whole->cols, plane.real = d;
       plane.planes[0] = static_cast<uint16_t *>(epilogue->into) + at;
       plane.scale = device->scaled ? device->unscaled : NULL;
-      MN_TRY(mn_cuda_round<Real>::run(device, &plane, 0));
+      MN_TRY(mn_round_cuda<Real>::run(device, &plane, 0));
       continue;
     }
-    MN_TRY(epilogue->kind == MN_UPDATE ? mn_cuda_update<Real>::run(device, epilogue->update, d, at, count)
-                                       : mn_cuda_accumulate<Real>::run(device, epilogue, d, at, count));
+    MN_TRY(epilogue->kind == MN_UPDATE ? mn_update_cuda<Real>::run(device, epilogue->update, d, at, count)
+                                       : mn_accumulate_cuda<Real>::run(device, epilogue, d, at, count));
   }
   return MN_OK;
 }
 
 template <typename Real>
-mn_status mn_cuda_gemm<Real>::run(struct mn_device *device, enum mn_form form, const struct mn_operand *a,
+mn_status mn_gemm_cuda<Real>::run(struct mn_device *device, enum mn_form form, const struct mn_operand *a,
                                   const struct mn_operand *b, const struct mn_epilogue *epilogue) {
   struct product p = {};
   p.form = form;
@@ -322,7 +322,7 @@ mn_status mn_cuda_gemm<Real>::run(struct mn_device *device, enum mn_form form, c
   p.d = epilogue->into;
   MN_TRY(multiply(device, &p));
   if (epilogue->kind == MN_STORE) return MN_OK;
-  return mn_cuda_epilogue<Real>::run(device, p.d, p.rows, p.cols, epilogue);
+  return mn_epilogue_cuda<Real>::run(device, p.d, p.rows, p.cols, epilogue);
 }
 
 MN_CUDA_INSTANTIATE(gemm);

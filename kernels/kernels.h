@@ -25,6 +25,7 @@ enum mn_form {
  * MN_LIBRARY when the library refuses. */
 typedef mn_status mn_gemm_function(struct mn_device *device, enum mn_form form, const struct mn_operand *a,
                                    const struct mn_operand *b, const struct mn_epilogue *epilogue);
+#define mn_gemm(device, ...) (device)->kernels->gemm(device, __VA_ARGS__)
 
 /* ---- losses, as torch.nn.MSELoss (mean over elements) and torch.nn.CrossEntropyLoss (over rows) ---- */
 
@@ -32,6 +33,7 @@ typedef mn_status mn_gemm_function(struct mn_device *device, enum mn_form form, 
  * is not NULL, dy = scale·2·(y − target)/(N·K). */
 typedef mn_status mn_mse_function(struct mn_device *device, void *parts, void *dy, const void *y,
                                   const void *target, int64_t rows, int64_t cols, double scale);
+#define mn_mse(device, ...) (device)->kernels->mse(device, __VA_ARGS__)
 
 /* parts[n] = log Σ exp(y[n]) − y[n, label], computed relative to the row's maximum, so that exp does not
  * overflow; correct[n] = 1 if the first largest of y[n] is at the label, else 0. labels int32 [N], each in 0
@@ -40,6 +42,7 @@ typedef mn_status mn_mse_function(struct mn_device *device, void *parts, void *d
 typedef mn_status mn_cross_entropy_function(struct mn_device *device, void *parts, void *correct, void *dy,
                                             const void *y, const int32_t *labels, int64_t rows, int64_t cols,
                                             double scale);
+#define mn_cross_entropy(device, ...) (device)->kernels->cross_entropy(device, __VA_ARGS__)
 
 /* *out = factor·Σ parts[i] or, if `others` is not NULL, factor·Σ parts[i]·others[i], 0 ≤ i < count, added in
  * double, in a fixed order: 4096 at a time, then those sums. A sum that is not finite sets the nonfinite
@@ -56,6 +59,7 @@ struct mn_reduction {
   double factor;
 };
 typedef mn_status mn_reduce_function(struct mn_device *device, const struct mn_reduction *reduction);
+#define mn_reduce(device, ...) (device)->kernels->reduce(device, __VA_ARGS__)
 
 /* The epilogues over a matrix in memory: store, add, update, and the block's forward, forward with loss and
  * backward.
@@ -76,6 +80,7 @@ typedef mn_status mn_reduce_function(struct mn_device *device, const struct mn_r
  * the result is not finite. */
 typedef mn_status mn_epilogue_function(struct mn_device *device, void *d, int64_t rows, int64_t cols,
                                        const struct mn_epilogue *epilogue);
+#define mn_epilogue(device, ...) (device)->kernels->epilogue(device, __VA_ARGS__)
 
 /* Reduces the partial sums [3, chunks, C] of a block's backward: for each of dbias, dgamma, dbeta whose sink
  * is not NULL, adds the chunks in an order that depends on their number alone, and applies the sink
@@ -84,6 +89,7 @@ typedef mn_status mn_epilogue_function(struct mn_device *device, void *d, int64_
 typedef mn_status mn_column_sums_function(struct mn_device *device, void *sums, int64_t chunks,
                                           int64_t channels, const struct mn_epilogue *const sinks[3],
                                           const struct mn_reduction *loss);
+#define mn_column_sums(device, ...) (device)->kernels->column_sums(device, __VA_ARGS__)
 
 /* ---- clipping; the update itself is the MN_UPDATE epilogue ---- */
 
@@ -92,6 +98,7 @@ typedef mn_status mn_column_sums_function(struct mn_device *device, void *sums, 
  * device's memory, except that norm may be in memory of allocate_host. */
 typedef mn_status mn_clip_function(struct mn_device *device, double *scale, double *norm,
                                    const double *squares, int64_t count, double max_norm);
+#define mn_clip(device, ...) (device)->kernels->clip(device, __VA_ARGS__)
 
 /* ---- the few passes over memory that are not an epilogue ---- */
 
@@ -99,6 +106,7 @@ typedef mn_status mn_clip_function(struct mn_device *device, double *scale, doub
  * planes must not be scaled. y->real may be a or b. */
 typedef mn_status mn_add_function(struct mn_device *device, struct mn_operand *y, const void *a,
                                   const void *b);
+#define mn_add(device, ...) (device)->kernels->add(device, __VA_ARGS__)
 
 /* Writes operand's planes from operand->real, which it must have (NaN stays NaN), and clears stale. If
  * they are scaled: under the factor that there is or, if `measure`, under one that suits the largest
@@ -108,6 +116,7 @@ typedef mn_status mn_add_function(struct mn_device *device, struct mn_operand *y
  * halves and, if it has `low`, its lower ones. */
 enum { MN_MEASURE_TOGETHER = 2 };
 typedef mn_status mn_round_function(struct mn_device *device, struct mn_operand *operand, int measure);
+#define mn_round(device, ...) (device)->kernels->round(device, __VA_ARGS__)
 
 /* Chooses factors before a forward; each may be NULL. *dz: by the largest |dz| that was written under the
  * last factor, with MN_HEADROOM_DZ; the factor stays if that is 0 or not finite. dz->largest becomes 0. *y:
@@ -116,21 +125,25 @@ typedef mn_status mn_round_function(struct mn_device *device, struct mn_operand 
  * Without y the block may be NULL. */
 typedef mn_status mn_rescale_function(struct mn_device *device, struct mn_scale *dz, struct mn_scale *y,
                                       const struct mn_block *block);
+#define mn_rescale(device, ...) (device)->kernels->rescale(device, __VA_ARGS__)
 
 /* out[i] = element first + i of `from` rounded to float (nearest, ties to even; beyond a float's range
  * infinity), 0 ≤ i < count, count > 0. Floats, also those of a split weight, are copied: a NaN stays a NaN.
  * `out` is in the device's memory or in memory of allocate_host, and not `from`'s. */
 typedef mn_status mn_narrow_function(struct mn_device *device, float *out, const struct mn_operand *from,
                                      int64_t first, int64_t count);
+#define mn_narrow(device, ...) (device)->kernels->narrow(device, __VA_ARGS__)
 
 /* ---- the tables ---- */
 
-/* Every entry of the table, once. REAL(name): an fp32 and an fp64 version for each device. DEVICE(name): one
- * version for each device. AS(name, other): the same, but the CPU's is `other`'s, of the same type.
- * CUDA(name): one version, and NULL in the CPU's tables. An entry's type is mn_NAME_function. The struct, the
- * declarations and the tables (device.c, device.cu) are generated from this list, so an entry without an
- * implementation does not link. */
-#define MN_KERNELS(REAL, DEVICE, AS, CUDA)                                                                   \
+/* Every entry, once, in three lists: compute here, memory and streams in their headers; collectives have a
+ * table of their own. REAL(name): an fp32 and an fp64 version for each device. DEVICE(name): one version for
+ * each device. AS(name, other): the same, but the CPU's is `other`'s, of the same type. CUDA(name): one
+ * version, and NULL in the CPU's tables. mn_NAME(device, …) calls the device's version: mn_NAME_cpu in the C
+ * files or mn_NAME_cuda in the .cu files, of the type mn_NAME_function. The struct, the declarations and the
+ * tables (device.c, device.cu) are generated from the lists, so an entry without an implementation does not
+ * link. */
+#define MN_COMPUTE(REAL)                                                                                     \
   REAL(gemm)                                                                                                 \
   REAL(epilogue)                                                                                             \
   REAL(column_sums)                                                                                          \
@@ -142,34 +155,9 @@ typedef mn_status mn_narrow_function(struct mn_device *device, float *out, const
   REAL(round)                                                                                                \
   REAL(rescale)                                                                                              \
   REAL(narrow)                                                                                               \
-  REAL(uniform)                                                                                              \
-  DEVICE(allocate)                                                                                           \
-  DEVICE(release)                                                                                            \
-  AS(allocate_host, allocate)                                                                                \
-  AS(release_host, release)                                                                                  \
-  DEVICE(available)                                                                                          \
-  DEVICE(copy)                                                                                               \
-  AS(download, copy)                                                                                         \
-  DEVICE(zero)                                                                                               \
-  DEVICE(synchronize)                                                                                        \
-  DEVICE(stamp)                                                                                              \
-  DEVICE(elapsed)                                                                                            \
-  DEVICE(branch_fork)                                                                                        \
-  AS(branch_begin, branch_fork)                                                                              \
-  AS(branch_end, branch_fork)                                                                                \
-  AS(branch_join, branch_fork)                                                                               \
-  DEVICE(exchange)                                                                                           \
-  DEVICE(count)                                                                                              \
-  DEVICE(gather)                                                                                             \
-  AS(ahead_begin, synchronize)                                                                               \
-  AS(ahead_end, synchronize)                                                                                 \
-  DEVICE(ahead_wait)                                                                                         \
-  DEVICE(ahead_used)                                                                                         \
-  CUDA(download_beside)                                                                                      \
-  CUDA(graph_begin)                                                                                          \
-  CUDA(graph_end)                                                                                            \
-  CUDA(graph_launch)                                                                                         \
-  CUDA(graph_free)
+  REAL(uniform)
+#define MN_KERNELS(REAL, DEVICE, AS, CUDA)                                                                   \
+  MN_COMPUTE(REAL) MN_MEMORY(DEVICE, AS, CUDA) MN_STREAMS(DEVICE, AS, CUDA)
 
 #define MN_KERNEL_POINTER(name, ...) mn_##name##_function *name;
 struct mn_kernels {

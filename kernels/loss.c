@@ -4,8 +4,8 @@
 #include "kernels/kernels.h"
 #include "kernels/real.h"
 
-mn_status MN_CPU(mn_mse)(struct mn_device *device, void *parts, void *dy, const void *y, const void *target,
-                         int64_t rows, int64_t cols, double scale) {
+mn_status mn_mse_cpu(struct mn_device *device, void *parts, void *dy, const void *y, const void *target,
+                     int64_t rows, int64_t cols, double scale) {
   const real factor = (real)(2 * scale / ((double)rows * (double)cols));
 #pragma omp parallel for schedule(static) if (rows * cols > MN_PARALLEL_FROM)
   for (int64_t n = 0; n < rows; n++) {
@@ -30,9 +30,8 @@ static real softmax_sum(const real *y, int64_t cols, int64_t *largest) {
   return sum;
 }
 
-mn_status MN_CPU(mn_cross_entropy)(struct mn_device *device, void *parts, void *correct, void *dy,
-                                   const void *y, const int32_t *labels, int64_t rows, int64_t cols,
-                                   double scale) {
+mn_status mn_cross_entropy_cpu(struct mn_device *device, void *parts, void *correct, void *dy, const void *y,
+                               const int32_t *labels, int64_t rows, int64_t cols, double scale) {
   const real factor = (real)(scale / (double)rows);
 #pragma omp parallel for schedule(static) if (rows * cols > MN_PARALLEL_FROM)
   for (int64_t n = 0; n < rows; n++) {
@@ -51,7 +50,7 @@ mn_status MN_CPU(mn_cross_entropy)(struct mn_device *device, void *parts, void *
   return MN_OK;
 }
 
-mn_status MN_CPU(mn_reduce)(struct mn_device *device, const struct mn_reduction *r) {
+mn_status mn_reduce_cpu(struct mn_device *device, const struct mn_reduction *r) {
   const real *u = r->parts, *v = r->others;
   const int64_t count = r->count, spans = mn_reduce_scratch(count);
 #pragma omp parallel for schedule(static) if (count > MN_PARALLEL_FROM)

@@ -101,7 +101,7 @@ static __global__ void __launch_bounds__(MN_CUDA_THREADS)
 }
 
 template <typename Real>
-mn_status mn_cuda_mse<Real>::run(struct mn_device *device, void *parts, void *dy, const void *y,
+mn_status mn_mse_cuda<Real>::run(struct mn_device *device, void *parts, void *dy, const void *y,
                                  const void *target, int64_t rows, int64_t cols, double scale) {
   return launch("mse", device, rows, cols, mse_kernel<32, Real>, mse_kernel<MN_CUDA_THREADS, Real>,
                 static_cast<Real *>(parts), static_cast<Real *>(dy), static_cast<const Real *>(y),
@@ -111,7 +111,7 @@ mn_status mn_cuda_mse<Real>::run(struct mn_device *device, void *parts, void *dy
 MN_CUDA_INSTANTIATE(mse);
 
 template <typename Real>
-mn_status mn_cuda_cross_entropy<Real>::run(struct mn_device *device, void *parts, void *correct, void *dy,
+mn_status mn_cross_entropy_cuda<Real>::run(struct mn_device *device, void *parts, void *correct, void *dy,
                                            const void *y, const int32_t *labels, int64_t rows, int64_t cols,
                                            double scale) {
   return launch("cross_entropy", device, rows, cols, cross_entropy_kernel<32, Real>,
@@ -122,7 +122,7 @@ mn_status mn_cuda_cross_entropy<Real>::run(struct mn_device *device, void *parts
 MN_CUDA_INSTANTIATE(cross_entropy);
 
 template <typename Real>
-mn_status mn_cuda_reduce<Real>::run(struct mn_device *device, const struct mn_reduction *reduction) {
+mn_status mn_reduce_cuda<Real>::run(struct mn_device *device, const struct mn_reduction *reduction) {
   const mn_summands s = mn_summands_of(device, reduction);
   return mn_cuda_launch("reduce", device, s.spans, 1,
                         s.others ? mn_sum_kernel<true, Real> : mn_sum_kernel<false, Real>, s);

@@ -71,7 +71,7 @@ typedef int32_t position;
 typedef void tile_function(const struct mn_product *p, struct mn_tile t, real *room);
 #define TILE_AT(level, attribute) tile_##level,
 
-void MN_CPU(mn_product_tile)(const struct mn_product *product, struct mn_tile tile, void *room) {
+void mn_product_tile_cpu(const struct mn_product *product, struct mn_tile tile, void *room) {
   static tile_function *const levels[] = {MN_LEVELS(TILE_AT)};
   levels[mn_level()](product, tile, room);
 }

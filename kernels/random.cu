@@ -26,7 +26,7 @@ static __global__ void __launch_bounds__(MN_CUDA_THREADS)
 }
 
 template <typename Real>
-mn_status mn_cuda_uniform<Real>::run(struct mn_device *device, void *out, int64_t count, uint64_t seed,
+mn_status mn_uniform_cuda<Real>::run(struct mn_device *device, void *out, int64_t count, uint64_t seed,
                                      uint32_t sequence, uint64_t first, double bound) {
   const int64_t quads = (int64_t)((first + (uint64_t)count + 3) / 4 - first / 4);
   return mn_cuda_launch("uniform", device, quads, MN_CUDA_THREADS, uniform_kernel<Real>,

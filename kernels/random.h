@@ -12,6 +12,7 @@
 /* out[i] = bound·t(word first + i), 0 ≤ i < count. In fp64 too t has 24 bits, so that the widths agree. */
 typedef mn_status mn_uniform_function(struct mn_device *device, void *out, int64_t count, uint64_t seed,
                                       uint32_t sequence, uint64_t first, double bound);
+#define mn_uniform(device, ...) (device)->kernels->uniform(device, __VA_ARGS__)
 
 /* On the host, by Random123: the four words 4·quad … 4·quad + 3 of a sequence, and word `index` of it. */
 MN_C void mn_philox(uint64_t seed, uint32_t sequence, uint64_t quad, uint32_t words[4]);

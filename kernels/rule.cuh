@@ -119,13 +119,13 @@ static inline mn_moments<Rule, Real> mn_moments_of(const struct mn_update *updat
 }
 
 /* An epilogue that adds, on `count` values from index `offset` of its `into` on (elementwise.cu). */
-template <typename Real> struct mn_cuda_accumulate {
+template <typename Real> struct mn_accumulate_cuda {
   static mn_status run(struct mn_device *device, const struct mn_epilogue *epilogue, const Real *d,
                        int64_t offset, int64_t count);
 };
 
 /* The MN_UPDATE epilogue on `count` weights from index `offset` on, with their gradients d. */
-template <typename Real> struct mn_cuda_update {
+template <typename Real> struct mn_update_cuda {
   static mn_status run(struct mn_device *device, const struct mn_update *update, Real *d, int64_t offset,
                        int64_t count);
 };

@@ -30,11 +30,15 @@ enum mn_branch {
 enum { MN_EXCHANGE_MULTIPROCESSORS = 24 };
 
 typedef mn_status mn_branch_fork_function(struct mn_device *device, enum mn_branch which);
+#define mn_branch_fork(device, ...) (device)->kernels->branch_fork(device, __VA_ARGS__)
 /* branch_end must be called after branch_begin, and branch_join after branch_fork, even when work in between
  * failed. MN_BRANCH_SAVES is forked alone: download_beside waits for its own work. */
 typedef mn_status mn_branch_begin_function(struct mn_device *device, enum mn_branch which);
+#define mn_branch_begin(device, ...) (device)->kernels->branch_begin(device, __VA_ARGS__)
 typedef mn_status mn_branch_end_function(struct mn_device *device, enum mn_branch which);
+#define mn_branch_end(device, ...) (device)->kernels->branch_end(device, __VA_ARGS__)
 typedef mn_status mn_branch_join_function(struct mn_device *device, enum mn_branch which);
+#define mn_branch_join(device, ...) (device)->kernels->branch_join(device, __VA_ARGS__)
 
 /* Work that runs ahead: it fills a buffer that later work reads, beside the work that is running, on a CUDA
  * stream of its own. There are two buffers, used in turn; for each filling, in this order:
@@ -48,16 +52,20 @@ typedef mn_status mn_branch_join_function(struct mn_device *device, enum mn_bran
  * At most two fillings are under way: the third begins after the first was waited for. On the CPU, which does
  * work when it is given, only the copy in ahead_used remains. */
 typedef mn_status mn_ahead_begin_function(struct mn_device *device);
+#define mn_ahead_begin(device) (device)->kernels->ahead_begin(device)
 typedef mn_status mn_ahead_end_function(struct mn_device *device);
+#define mn_ahead_end(device) (device)->kernels->ahead_end(device)
 
 /* Once the work given so far is done, `bytes` at `from` in the device's memory are copied to `to`, which is
  * memory of allocate_host, beside the work that follows. */
 typedef mn_status mn_ahead_used_function(struct mn_device *device, void *to, const void *from, size_t bytes);
+#define mn_ahead_used(device, ...) (device)->kernels->ahead_used(device, __VA_ARGS__)
 
 /* Waits for the oldest filling that has not been waited for: its readers are done, and the copy is there.
  * *idle: the milliseconds between the end of the readers of the filling before and the end of this filling,
  * in which the device had no work but to wait for data; 0 if it did not wait. */
 typedef mn_status mn_ahead_wait_function(struct mn_device *device, double *idle);
+#define mn_ahead_wait(device, ...) (device)->kernels->ahead_wait(device, __VA_ARGS__)
 
 /* Graphs: work that is captured once and launched again as a whole, so that a step of small kernels does not
  * wait for the host to launch them one by one. CUDA only: in the CPU's tables these entries are NULL, since
@@ -69,11 +77,14 @@ struct mn_graph;
  * algorithms. `*out` is the caller's, for graph_free. end must be called after begin, even when work in
  * between failed. */
 typedef mn_status mn_graph_begin_function(struct mn_device *device);
+#define mn_graph_begin(device) (device)->kernels->graph_begin(device)
 typedef mn_status mn_graph_end_function(struct mn_device *device, struct mn_graph **out);
+#define mn_graph_end(device, ...) (device)->kernels->graph_end(device, __VA_ARGS__)
 /* Runs what was captured, in order with the rest of the device's work. */
 typedef mn_status mn_graph_launch_function(struct mn_device *device, struct mn_graph *graph);
+#define mn_graph_launch(device, ...) (device)->kernels->graph_launch(device, __VA_ARGS__)
 typedef void mn_graph_free_function(struct mn_device *device, struct mn_graph *graph); /* NULL is fine */
-
+#define mn_graph_free(device, ...) (device)->kernels->graph_free(device, __VA_ARGS__)
 /* Work in a CUDA stream of another's, such as PyTorch's current one. */
 enum { MN_LIBRARY_WORKSPACE = 32 << 20, MN_LIBRARY_SCALARS = 8 };
 
@@ -94,6 +105,7 @@ struct mn_outside {
  * be called: gemm (with an epilogue that stores, adds, updates or is a block's), epilogue, column_sums
  * without a loss, round, rescale and count. On the CPU only the flag and its mark are swapped. */
 typedef void mn_exchange_function(struct mn_device *device, struct mn_outside *outside);
+#define mn_exchange(device, ...) (device)->kernels->exchange(device, __VA_ARGS__)
 
 /* What another's optimizer keeps of its steps, in the device's memory. */
 struct mn_counts {
@@ -108,6 +120,7 @@ struct mn_counts {
 
 /* A step is skipped if the nonfinite flag is set. */
 typedef mn_status mn_count_function(struct mn_device *device, const struct mn_counts *counts);
+#define mn_count(device, ...) (device)->kernels->count(device, __VA_ARGS__)
 MN_EVERYWHERE static inline void mn_count_step(const struct mn_counts *c, int *nonfinite) {
   const int skipped = c->ended && *nonfinite != 0;
   if (c->steps) {
@@ -119,5 +132,22 @@ MN_EVERYWHERE static inline void mn_count_step(const struct mn_counts *c, int *n
   *c->told = *c->skipped += skipped;
   *nonfinite = 0;
 }
+
+/* The entries of this header (kernels/kernels.h). */
+#define MN_STREAMS(DEVICE, AS, CUDA)                                                                         \
+  DEVICE(branch_fork)                                                                                        \
+  AS(branch_begin, branch_fork)                                                                              \
+  AS(branch_end, branch_fork)                                                                                \
+  AS(branch_join, branch_fork)                                                                               \
+  AS(ahead_begin, synchronize)                                                                               \
+  AS(ahead_end, synchronize)                                                                                 \
+  DEVICE(ahead_wait)                                                                                         \
+  DEVICE(ahead_used)                                                                                         \
+  CUDA(graph_begin)                                                                                          \
+  CUDA(graph_end)                                                                                            \
+  CUDA(graph_launch)                                                                                         \
+  CUDA(graph_free)                                                                                           \
+  DEVICE(exchange)                                                                                           \
+  DEVICE(count)
 
 #endif

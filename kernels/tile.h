@@ -25,7 +25,7 @@ enum { MN_PRODUCT_ROOM = 704 << 10 };
 /* Computes a tile of d. Each element is summed over the depth in order, in blocks whose length depends on the
  * depth alone, so that its bytes do not depend on the processor's vectors, as far as it has fused
  * multiply-adds. `room` is MN_PRODUCT_ROOM bytes at a multiple of 64. */
-void MN_CPU(mn_product_tile)(const struct mn_product *product, struct mn_tile tile, void *room);
+void mn_product_tile_cpu(const struct mn_product *product, struct mn_tile tile, void *room);
 
 /* What a block's epilogue found in its values. */
 struct mn_noticed {
@@ -35,13 +35,13 @@ struct mn_noticed {
 
 /* Applies a block epilogue to a tile of d, which has whole chunks of rows and whole groups. Without
  * normalisation a row of the tile is a group: for the loss, the whole row. mn_block_end follows the last. */
-struct mn_noticed MN_CPU(mn_block_tile)(const struct mn_device *device, const struct mn_epilogue *epilogue,
-                                        void *d, struct mn_tile tile);
-void MN_CPU(mn_block_end)(struct mn_device *device, const struct mn_epilogue *epilogue,
-                          struct mn_noticed noticed);
+struct mn_noticed mn_block_tile_cpu(const struct mn_device *device, const struct mn_epilogue *epilogue,
+                                    void *d, struct mn_tile tile);
+void mn_block_end_cpu(struct mn_device *device, const struct mn_epilogue *epilogue,
+                      struct mn_noticed noticed);
 
 /* Applies the update's rule to a tile. The gradient of SGD may be NULL: m holds momentum·m + gradient. */
-void MN_CPU(mn_rule_tile)(const struct mn_device *device, const struct mn_update *update,
-                          const void *gradient, struct mn_tile tile);
+void mn_rule_tile_cpu(const struct mn_device *device, const struct mn_update *update, const void *gradient,
+                      struct mn_tile tile);
 
 #endif

@@ -80,8 +80,8 @@ typedef void tile_function(const struct step *step, struct mn_tile t, int64_t ld
 #define NAME_AT(level, attribute) tile_##level,
 MN_LEVELS(TILE)
 
-void MN_CPU(mn_rule_tile)(const struct mn_device *device, const struct mn_update *update,
-                          const void *gradient, struct mn_tile t) {
+void mn_rule_tile_cpu(const struct mn_device *device, const struct mn_update *update, const void *gradient,
+                      struct mn_tile t) {
   static tile_function *const levels[] = {MN_LEVELS(NAME_AT)};
   const struct step step = step_of(update, gradient);
   const int64_t ld = update->w->cols;
@@ -94,8 +94,8 @@ void MN_CPU(mn_rule_tile)(const struct mn_device *device, const struct mn_update
   }
 }
 
-mn_status MN_CPU(mn_clip)(struct mn_device *device, double *scale, double *norm, const double *squares,
-                          int64_t count, double max_norm) {
+mn_status mn_clip_cpu(struct mn_device *device, double *scale, double *norm, const double *squares,
+                      int64_t count, double max_norm) {
   double sum = 0;
   for (int64_t i = 0; i < count; i++) sum += squares[i];
   *norm = sum < 0 ? 0 : sqrt(sum);

@@ -31,7 +31,7 @@ static __global__ void __launch_bounds__(MN_CUDA_THREADS)
 }
 
 template <typename Real>
-mn_status mn_cuda_update<Real>::run(struct mn_device *device, const struct mn_update *update, Real *d,
+mn_status mn_update_cuda<Real>::run(struct mn_device *device, const struct mn_update *update, Real *d,
                                     int64_t offset, int64_t count) {
   MN_REQUIRE(d);
   constexpr int W = mn_width<Real>;
@@ -64,7 +64,7 @@ static __global__ void __launch_bounds__(MN_CUDA_THREADS)
 }
 
 template <typename Real>
-mn_status mn_cuda_clip<Real>::run(struct mn_device *device, double *scale, double *norm,
+mn_status mn_clip_cuda<Real>::run(struct mn_device *device, double *scale, double *norm,
                                   const double *squares, int64_t count, double max_norm) {
   return mn_cuda_launch("clip", device, 1, 1, clip_kernel, scale, norm, device->nonfinite, device->mark,
                         squares, count, max_norm);

@@ -5,8 +5,7 @@
 static mn_status forward(struct mn_tape *tape, struct mn_node *node) {
   struct mn_operand *y = &node->output->value, sum = *y;
   if (y->scale) sum.planes[0] = sum.planes[1] = NULL;
-  MN_TRY(tape->device->kernels->add(tape->device, &sum, node->inputs[0]->value.real,
-                                    node->inputs[1]->value.real));
+  MN_TRY(mn_add(tape->device, &sum, node->inputs[0]->value.real, node->inputs[1]->value.real));
   y->stale = y->scale != NULL;
   return mn_operand_prepare(tape->device, y);
 }
@@ -15,8 +14,7 @@ static mn_status backward(struct mn_tape *tape, struct mn_node *node) {
   struct mn_tensor *y = node->output;
   for (int i = 0; i < 2; i++)
     if (node->sinks[i])
-      MN_TRY(tape->device->kernels->epilogue(tape->device, y->gradient, y->value.rows, y->value.cols,
-                                             node->sinks[i]));
+      MN_TRY(mn_epilogue(tape->device, y->gradient, y->value.rows, y->value.cols, node->sinks[i]));
   return MN_OK;
 }
 

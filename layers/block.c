@@ -30,16 +30,15 @@ static mn_status choose_factors(struct mn_tape *tape, struct mn_node *node) {
   else if (saved->dz.scale)
     saved->written.real = NULL, dz = saved->dz.scale;
   if (b->y && b->y->planes[0] && b->ops & MN_OP_NORM) y = b->y->scale;
-  return dz || y ? tape->device->kernels->rescale(tape->device, dz, y, b) : MN_OK;
+  return dz || y ? mn_rescale(tape->device, dz, y, b) : MN_OK;
 }
 
 static mn_status run_forward(struct mn_tape *tape, struct mn_node *node) {
-  const struct mn_kernels *k = tape->device->kernels;
   struct mn_device *device = tape->device;
   const struct saved *saved = node->saved;
   if (node->inputs[WEIGHT])
-    return k->gemm(device, MN_NT, &node->inputs[X]->value, &node->inputs[WEIGHT]->value, &saved->forward);
-  return k->epilogue(device, node->inputs[X]->value.real, saved->block.rows, saved->block.channels,
+    return mn_gemm(device, MN_NT, &node->inputs[X]->value, &node->inputs[WEIGHT]->value, &saved->forward);
+  return mn_epilogue(device, node->inputs[X]->value.real, saved->block.rows, saved->block.channels,
                      &saved->forward);
 }
 
@@ -62,47 +61,44 @@ static mn_status forward(struct mn_tape *tape, struct mn_node *node) {
   if (!node->inputs[TARGET]) return MN_OK;
   if (tape->stepping) return MN_OK; /* sum_columns does it, after the tape has gathered what it sums */
   if (saved->gathered)
-    MN_TRY(tape->device->collectives->allgather(tape->device, saved->gathered, b->loss_parts, b->rows,
-                                                saved->loss.count / b->rows, tape->device->real));
-  return tape->device->kernels->reduce(tape->device, &saved->loss);
+    MN_TRY(mn_allgather(tape->device, saved->gathered, b->loss_parts, b->rows, saved->loss.count / b->rows,
+                        tape->device->real));
+  return mn_reduce(tape->device, &saved->loss);
 }
 
 /* Finishes the column sums (db, dgamma, dbeta), on the tape's branch: dW's GEMM does not read them, so the
  * two run at the same time. Within a step the fused loss is reduced in the same launch, which saves one. */
 static mn_status sum_columns(struct mn_tape *tape, struct mn_node *node) {
-  const struct mn_kernels *k = tape->device->kernels;
   struct mn_device *device = tape->device;
   struct saved *saved = node->saved;
   const struct mn_block *b = &saved->block;
-  MN_TRY(k->branch_begin(device, MN_BRANCH_SUMS));
-  mn_status status = k->column_sums(device, b->sums, mn_chunks(b->rows), b->channels, node->sinks + BIAS,
+  MN_TRY(mn_branch_begin(device, MN_BRANCH_SUMS));
+  mn_status status = mn_column_sums(device, b->sums, mn_chunks(b->rows), b->channels, node->sinks + BIAS,
                                     node->inputs[TARGET] && tape->stepping ? &saved->loss : NULL);
-  mn_status ended = k->branch_end(device, MN_BRANCH_SUMS);
+  mn_status ended = mn_branch_end(device, MN_BRANCH_SUMS);
   return status != MN_OK ? status : ended;
 }
 
 /* dz and the partial column sums were written by the epilogue of the GEMM that computed dy, or are written by
  * mn_tape_receive. dx = dz·W. */
 static mn_status backward(struct mn_tape *tape, struct mn_node *node) {
-  const struct mn_kernels *k = tape->device->kernels;
   struct mn_device *device = tape->device;
   struct saved *saved = node->saved;
   const struct mn_block *b = &saved->block;
   const struct mn_epilogue *dx = node->sinks[X];
   if (node->output) MN_TRY(mn_tape_receive(tape, node));
-  if (saved->dz.scale && tape->measure) MN_TRY(k->round(device, &saved->dz, MN_MEASURE_TOGETHER));
+  if (saved->dz.scale && tape->measure) MN_TRY(mn_round(device, &saved->dz, MN_MEASURE_TOGETHER));
   if (!dx) return MN_OK;
-  if (!node->inputs[WEIGHT]) return k->epilogue(device, saved->dz.real, b->rows, b->channels, dx);
-  return k->gemm(device, MN_NN, &saved->dz, &node->inputs[WEIGHT]->value, dx);
+  if (!node->inputs[WEIGHT]) return mn_epilogue(device, saved->dz.real, b->rows, b->channels, dx);
+  return mn_gemm(device, MN_NN, &saved->dz, &node->inputs[WEIGHT]->value, dx);
 }
 
 /* dW = dzᵀ·x; its epilogue updates W. */
 static mn_status update(struct mn_tape *tape, struct mn_node *node) {
-  const struct mn_kernels *k = tape->device->kernels;
   struct mn_device *device = tape->device;
   struct saved *saved = node->saved;
   const struct mn_epilogue *dw = node->sinks[WEIGHT];
-  if (dw) MN_TRY(k->gemm(device, MN_TN, &saved->dz, &node->inputs[X]->value, dw));
+  if (dw) MN_TRY(mn_gemm(device, MN_TN, &saved->dz, &node->inputs[X]->value, dw));
   return sum_columns(tape, node);
 }
 
@@ -112,7 +108,7 @@ mn_status mn_block_grams(struct mn_device *device, const struct mn_operand *dz, 
   char *into = grams;
   for (int i = 0; i < 2 && x; i++, into += (size_t)(dz->rows * dz->rows) * device->real) {
     const struct mn_epilogue store = {.kind = MN_STORE, .into = into};
-    MN_TRY(device->kernels->gemm(device, MN_NT, of[i], of[i], &store));
+    MN_TRY(mn_gemm(device, MN_NT, of[i], of[i], &store));
   }
   struct mn_epilogue stores[3];
   const struct mn_epilogue *sinks[3] = {NULL};
@@ -123,13 +119,13 @@ mn_status mn_block_grams(struct mn_device *device, const struct mn_operand *dz, 
     into += (size_t)dz->cols * device->real;
   }
   if (!wanted[0] && !wanted[1] && !wanted[2]) return MN_OK;
-  return device->kernels->column_sums(device, sums, mn_chunks(dz->rows), dz->cols, sinks, NULL);
+  return mn_column_sums(device, sums, mn_chunks(dz->rows), dz->cols, sinks, NULL);
 }
 
 static mn_status append_square(struct mn_device *device, const struct mn_clipping *c, int64_t *count,
                                const void *a, const void *b, int64_t length) {
   const struct mn_reduction square = {&c->squares[(*count)++], c->scratch, a, b, length, 1};
-  return device->kernels->reduce(device, &square);
+  return mn_reduce(device, &square);
 }
 
 /* One square for the weight's gradient, and one for all vectors'. */

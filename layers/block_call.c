@@ -229,11 +229,10 @@ static mn_status forward(struct mn_device *device, const struct mn_block_call *c
   MN_TRY(mn_operand_prepare(device, &work->x));
   MN_TRY(mn_operand_prepare(device, &work->of[MN_BLOCK_WEIGHT]));
   const struct mn_epilogue epilogue = {.kind = MN_BLOCK, .into = work->product, .block = &block};
-  return device->kernels->gemm(device, MN_NT, &work->x, &work->of[MN_BLOCK_WEIGHT], &epilogue);
+  return mn_gemm(device, MN_NT, &work->x, &work->of[MN_BLOCK_WEIGHT], &epilogue);
 }
 
 static mn_status backward(struct mn_device *device, const struct mn_block_call *call, struct work *work) {
-  const struct mn_kernels *k = device->kernels;
   struct mn_operand *dz = &work->dz, written = *dz;
   struct mn_block block = block_of(call);
   const int narrow = call->narrow == MN_NARROW_MODULE;
@@ -242,19 +241,19 @@ static mn_status backward(struct mn_device *device, const struct mn_block_call *
   else
     dz->stale = 0;
   block.dz = &written, block.sums = work->sums;
-  if (dz->scale && !dz->real) MN_TRY(k->rescale(device, dz->scale, NULL, NULL));
+  if (dz->scale && !dz->real) MN_TRY(mn_rescale(device, dz->scale, NULL, NULL));
   const struct mn_epilogue through = {.kind = MN_BLOCK_BACKWARD, .block = &block};
-  MN_TRY(k->epilogue(device, (void *)call->dy, call->rows, call->channels, &through));
+  MN_TRY(mn_epilogue(device, (void *)call->dy, call->rows, call->channels, &through));
   MN_TRY(mn_operand_prepare(device, dz));
   if (call->dx) {
     const struct mn_epilogue store = {.kind = MN_STORE, .into = call->dx, .narrow = narrow};
     MN_TRY(mn_operand_prepare(device, &work->of[MN_BLOCK_WEIGHT]));
-    MN_TRY(k->gemm(device, MN_NN, dz, &work->of[MN_BLOCK_WEIGHT], &store));
+    MN_TRY(mn_gemm(device, MN_NN, dz, &work->of[MN_BLOCK_WEIGHT], &store));
   }
   if (call->dweight) {
     const struct mn_epilogue store = {.kind = MN_STORE, .into = call->dweight, .narrow = narrow};
     MN_TRY(mn_operand_prepare(device, &work->x));
-    MN_TRY(k->gemm(device, MN_TN, dz, &work->x, &store));
+    MN_TRY(mn_gemm(device, MN_TN, dz, &work->x, &store));
   }
   if (!call->dbias && !call->dgamma && !call->dbeta) return MN_OK;
   void *const vectors[3] = {call->dbias, call->dgamma, call->dbeta};
@@ -264,7 +263,7 @@ static mn_status backward(struct mn_device *device, const struct mn_block_call *
     stores[i] = (struct mn_epilogue){.kind = MN_STORE, .into = vectors[i], .narrow = narrow};
     sinks[i] = vectors[i] ? &stores[i] : NULL;
   }
-  return k->column_sums(device, work->sums, mn_chunks(call->rows), call->channels, sinks, NULL);
+  return mn_column_sums(device, work->sums, mn_chunks(call->rows), call->channels, sinks, NULL);
 }
 
 /* ---- the update ---- */
@@ -302,7 +301,6 @@ static mn_status write_grams(struct mn_device *device, const struct mn_block_cal
 /* Updates the weight by dzᵀ·x and the vectors by the column sums, or stores these as gradients. */
 static mn_status follow(struct mn_device *device, const struct mn_block_call *call, struct work *work,
                         const struct mn_update *updates) {
-  const struct mn_kernels *k = device->kernels;
   struct mn_epilogue epilogues[MN_BLOCK_PARAMETERS];
   const struct mn_epilogue *sinks[MN_BLOCK_PARAMETERS] = {NULL};
   for (int i = 0; i < MN_BLOCK_PARAMETERS; i++) {
@@ -313,10 +311,10 @@ static mn_status follow(struct mn_device *device, const struct mn_block_call *ca
   if (sinks[MN_BLOCK_WEIGHT]) {
     if (epilogues[MN_BLOCK_WEIGHT].kind == MN_UPDATE) epilogues[MN_BLOCK_WEIGHT].into = work->product;
     MN_TRY(mn_operand_prepare(device, &work->x));
-    MN_TRY(k->gemm(device, MN_TN, &work->dz, &work->x, sinks[MN_BLOCK_WEIGHT]));
+    MN_TRY(mn_gemm(device, MN_TN, &work->dz, &work->x, sinks[MN_BLOCK_WEIGHT]));
   }
   if (work->summed) memcpy(work->summed, work->sums, sums_bytes(device, call));
-  return k->column_sums(device, work->summed ? work->summed : work->sums, mn_chunks(call->rows),
+  return mn_column_sums(device, work->summed ? work->summed : work->sums, mn_chunks(call->rows),
                         call->channels, &sinks[MN_BLOCK_BIAS], NULL);
 }
 
@@ -343,9 +341,9 @@ static mn_status run(struct mn_device *device, const struct mn_block_call *call,
   if (part == update) MN_TRY(check_update(device, call));
   if (lay_out(&work, device, call) > 0 && !call->workspace)
     return mn_fail(MN_USAGE, "the call needs a workspace of mn_block_workspace bytes, and has none");
-  device->kernels->exchange(device, &work.outside);
+  mn_exchange(device, &work.outside);
   mn_status status = part(device, call, &work);
-  device->kernels->exchange(device, &work.outside);
+  mn_exchange(device, &work.outside);
   return status;
 }
 
@@ -396,8 +394,8 @@ mn_status mn_block_count(struct mn_device *device, const struct mn_block_call *c
     return mn_fail(MN_USAGE, "the count needs nonfinite, rate with steps, and skipped and told to clear, of "
                              "which one is NULL");
   struct mn_outside outside = outside_of(device, call, &(struct area){NULL, 0});
-  device->kernels->exchange(device, &outside);
-  mn_status status = device->kernels->count(device, c);
-  device->kernels->exchange(device, &outside);
+  mn_exchange(device, &outside);
+  mn_status status = mn_count(device, c);
+  mn_exchange(device, &outside);
   return status;
 }

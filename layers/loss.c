@@ -13,7 +13,6 @@ struct saved {
 
 /* Computes dy too, if a sink reads it, into the sink's `into`; so the sink must not add. */
 static mn_status forward(struct mn_tape *tape, struct mn_node *node) {
-  const struct mn_kernels *k = tape->device->kernels;
   struct mn_device *device = tape->device;
   struct saved *saved = node->saved;
   const struct mn_operand *y = &node->inputs[Y]->value;
@@ -26,20 +25,20 @@ static mn_status forward(struct mn_tape *tape, struct mn_node *node) {
   struct mn_reduction sum = {tape->results, saved->scratch, saved->parts, NULL, y->rows, 1 / terms};
   if (!saved->labels) {
     MN_TRY(
-        k->mse(device, saved->parts, dy, y->real, node->inputs[TARGET]->value.real, y->rows, y->cols, scale));
-    return k->reduce(device, &sum);
+        mn_mse(device, saved->parts, dy, y->real, node->inputs[TARGET]->value.real, y->rows, y->cols, scale));
+    return mn_reduce(device, &sum);
   }
-  MN_TRY(k->cross_entropy(device, saved->parts, saved->correct, dy, y->real, *saved->labels, y->rows, y->cols,
+  MN_TRY(mn_cross_entropy(device, saved->parts, saved->correct, dy, y->real, *saved->labels, y->rows, y->cols,
                           scale));
-  MN_TRY(k->reduce(device, &sum));
+  MN_TRY(mn_reduce(device, &sum));
   sum = (struct mn_reduction){tape->results + 1, saved->scratch, saved->correct, NULL, y->rows, 1};
-  return k->reduce(device, &sum);
+  return mn_reduce(device, &sum);
 }
 
 static mn_status backward(struct mn_tape *tape, struct mn_node *node) {
   const struct mn_operand *y = &node->inputs[Y]->value;
   const struct mn_epilogue *sink = node->sinks[Y];
-  return sink ? tape->device->kernels->epilogue(tape->device, sink->into, y->rows, y->cols, sink) : MN_OK;
+  return sink ? mn_epilogue(tape->device, sink->into, y->rows, y->cols, sink) : MN_OK;
 }
 
 static const struct mn_operation operation = {NULL, forward, backward, NULL, NULL};

@@ -215,7 +215,7 @@ mutant "column sums: a chunk left out" kernels/gemm.c 'for (int64_t k = 1; k < c
 mutant "fused loss: factor 2 dropped" $b '(real)(2 * b->scale /' '(real)(b->scale /'
 mutant "fused loss: sign of the target" $b 'output(g, ops, c) - g->target[c];' \
   'output(g, ops, c) + g->target[c];'
-mutant "column sums: the loss beside them dropped" kernels/gemm.c 'return loss ? MN_CPU(mn_reduce)(device, loss) : MN_OK;' 'return MN_OK;'
+mutant "column sums: the loss beside them dropped" kernels/gemm.c 'return loss ? mn_reduce_cpu(device, loss) : MN_OK;' 'return MN_OK;'
 mutant "flag: not raised" $b ') mn_raise(device);' ') return;'
 
 l=kernels/loss.c
@@ -319,7 +319,7 @@ mutant "call: less workspace than is taken" $o '(3 * mn_chunks(call->rows) * cal
 mutant "call: dz's planes not made" $o 'MN_TRY(mn_operand_prepare(device, dz));' ''
 mutant "call: a struct of any size" $o 'if (call->size == sizeof *call) return MN_OK;' 'if (call->size) return MN_OK;'
 mutant "call: a grown weight's factor without room" $o 'if (matrix->updated) o.headroom = MN_HEADROOM_W;' ''
-mutant "call: dz under the first factor" $o 'if (dz->scale && !dz->real) MN_TRY(k->rescale(device, dz->scale, NULL, NULL));' ''
+mutant "call: dz under the first factor" $o 'if (dz->scale && !dz->real) MN_TRY(mn_rescale(device, dz->scale, NULL, NULL));' ''
 mutant "call: its flag is the device's" $o 'call->nonfinite ? call->nonfinite : device->nonfinite' 'device->nonfinite'
 mutant "call: its mark is the device's" $o 'call->nonfinite ? MN_BLOCK_NONFINITE : device->mark' 'device->mark'
 mutant "call: the flag is not given back" kernels/stream.c 'outside->nonfinite = nonfinite, outside->mark = mark;' ''
@@ -352,7 +352,7 @@ mutant "split: ties to even" $pl 'o->split ? mn_to_upper_half(value) : mn_to_pla
 mutant "split: cut off, not rounded" $pl '(uint16_t)((mn_split_bits(value) + 0x8000u) >> 16)' '(uint16_t)(mn_split_bits(value) >> 16)'
 mutant "split: the lower half without its sign" $pl '(uint32_t)(int32_t)(int16_t)low' 'low'
 mutant "split: a NaN made a number" $pl 'value != value ? 0x7fff0000u : bits' 'bits'
-mutant "split: the copy left stale" $tc 'return device->kernels->round(device, &part, 0);' 'return MN_OK;'
+mutant "split: the copy left stale" $tc 'return mn_round(device, &part, 0);' 'return MN_OK;'
 mutant "split: to the first elements" $tc '(char *)w->planes[0] + (size_t)first * device->plane' 'w->planes[0]'
 mutant "split: floats to the first elements" $tc 'floats : (float *)w->real + first' 'floats : (float *)w->real'
 mutant "narrow: from the first elements" kernels/elementwise.c '(const real *)from->real + first' '(const real *)from->real'
@@ -514,12 +514,12 @@ mutant "evaluation: one batch's result for both" $e 'results[g->buffer];' 'resul
 mutant "evaluation: the last full batch taken for the rest" $e 'e->first + e->batch <= e->dataset->rows' \
   'e->first + e->batch < e->dataset->rows'
 mutant "evaluation: planes as training left them" $e 'training ? 0 : MN_MEASURE_TOGETHER' '0'
-mutant "evaluation: training goes on under its factors" $e 'MN_TRY(device->kernels->copy(device, to, from, sizeof *e->kept));' ''
+mutant "evaluation: training goes on under its factors" $e 'MN_TRY(mn_copy(device, to, from, sizeof *e->kept));' ''
 
 # saving beside training, and when
 s=train/runs/saver.c
 mutant "saver: the copies not waited for" $s \
-  'return saver->copy ? saver->device->kernels->branch_fork(saver->device, MN_BRANCH_SAVES) : MN_OK;' 'return MN_OK;'
+  'return saver->copy ? mn_branch_fork(saver->device, MN_BRANCH_SAVES) : MN_OK;' 'return MN_OK;'
 mutant "saver: a failed save counts" $s 'saver->outcome.status == MN_OK && ' ''
 mutant "saver: no room for a copy is an error" $s 'return status == MN_NO_MEMORY ? MN_OK : status;' 'return status;'
 mutant "saver: moments without an optimizer" $s 'optimizer && k < MN_CHECKPOINT_ARRAYS' 'k < MN_CHECKPOINT_ARRAYS'

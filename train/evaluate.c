@@ -47,13 +47,12 @@ struct mn_evaluator {
 
 static mn_status open_parts(struct mn_evaluator *e, enum mn_pass_kind kind, enum mn_place place) {
   struct mn_device *device = e->model->device;
-  const struct mn_kernels *k = device->kernels;
   MN_TRY(
       mn_model_check_data(&e->model->config, "the model", e->dataset, "the data", kind == MN_PASS_EVALUATE));
   MN_TRY(mn_pass_open_outside(&e->full, e->model, kind, e->batch, 1));
   int64_t rest = e->dataset->rows % e->batch;
   if (rest) MN_TRY(mn_pass_open_outside(&e->rest, e->model, kind, rest, 1));
-  MN_TRY(k->allocate_host(device, (void **)&e->pinned, sizeof *e->pinned));
+  MN_TRY(mn_allocate_host(device, (void **)&e->pinned, sizeof *e->pinned));
   if (device->scaled)
     MN_TRY(mn_device_allocate(e->model->device, (void **)&e->kept, e->model->count, sizeof *e->kept));
   struct mn_loader_config config = {.place = place,
@@ -87,9 +86,9 @@ void mn_evaluator_close(struct mn_evaluator *e) {
   mn_loader_close(e->loader); /* which waits for the device */
   mn_pass_close(e->full);
   mn_pass_close(e->rest);
-  device->kernels->release_host(device, e->pinned);
-  device->kernels->release_host(device, e->y);
-  device->kernels->release_host(device, e->targets);
+  mn_release_host(device, e->pinned);
+  mn_release_host(device, e->y);
+  mn_release_host(device, e->targets);
   mn_device_release(e->model->device, e->kept, e->model->count, sizeof *e->kept);
   free(e);
 }
@@ -107,8 +106,8 @@ static mn_status write_planes(struct mn_evaluator *e, int training) {
     if (!t->scales) continue;
     const void *from = training ? &e->kept[i] : t->scales;
     void *to = training ? t->scales : &e->kept[i];
-    MN_TRY(device->kernels->copy(device, to, from, sizeof *e->kept));
-    MN_TRY(device->kernels->round(device, &t->value, training ? 0 : MN_MEASURE_TOGETHER));
+    MN_TRY(mn_copy(device, to, from, sizeof *e->kept));
+    MN_TRY(mn_round(device, &t->value, training ? 0 : MN_MEASURE_TOGETHER));
   }
   return MN_OK;
 }
@@ -148,9 +147,9 @@ static mn_status read_batch(struct mn_evaluator *e, const struct given *g) {
   if (!e->take) return MN_OK;
   const int64_t outputs = mn_tensor_count(pass->y);
   const size_t bytes = pass->target ? (size_t)outputs * device->real : (size_t)pass->rows * sizeof(int32_t);
-  MN_TRY(device->kernels->download(device, e->y, pass->y->value.real, (size_t)outputs * device->real));
+  MN_TRY(mn_download(device, e->y, pass->y->value.real, (size_t)outputs * device->real));
   if (pass->reads_y)
-    MN_TRY(device->kernels->download(device, e->targets, g->rows.y, bytes));
+    MN_TRY(mn_download(device, e->targets, g->rows.y, bytes));
   else if (mn_find_outside(e->y, outputs, device->real, -INFINITY, INFINITY) >= 0) {
     explain(e, g);
     return mn_fail(MN_FAILED, "there is no prediction: %s is not finite; %s",
@@ -189,7 +188,7 @@ static mn_status give(void *data) {
   MN_TRY(mn_pass_set(g->pass, &g->rows));
   tape->results = &e->pinned->results[g->buffer].loss;
   MN_TRY(g->pass == e->full ? mn_tape_replay(tape, g->buffer) : mn_tape_step(tape));
-  MN_TRY(device->kernels->ahead_used(device, &e->pinned->unread, tape->nonfinite, sizeof e->pinned->unread));
+  MN_TRY(mn_ahead_used(device, &e->pinned->unread, tape->nonfinite, sizeof e->pinned->unread));
   e->first += g->pass->batch;
   e->next = (e->next + 1) % MN_LOADER_BUFFERS;
   return MN_OK;
@@ -198,7 +197,7 @@ static mn_status give(void *data) {
 static mn_status wait_for_oldest(void *data) {
   const struct mn_evaluator *e = data;
   double idle;
-  return e->model->device->kernels->ahead_wait(e->model->device, &idle);
+  return mn_ahead_wait(e->model->device, &idle);
 }
 
 static mn_status collect(void *data) {
@@ -224,8 +223,8 @@ static mn_status walk(struct mn_evaluator *e) {
 mn_status mn_evaluator_watch(struct mn_evaluator *e, mn_evaluator_take *take, void *to) {
   struct mn_device *device = e->model->device;
   const size_t bytes = (size_t)(e->batch * mn_model_outputs(&e->model->config)) * sizeof(double);
-  if (!e->y) MN_TRY(device->kernels->allocate_host(device, &e->y, bytes));
-  if (e->full->reads_y && !e->targets) MN_TRY(device->kernels->allocate_host(device, &e->targets, bytes));
+  if (!e->y) MN_TRY(mn_allocate_host(device, &e->y, bytes));
+  if (e->full->reads_y && !e->targets) MN_TRY(mn_allocate_host(device, &e->targets, bytes));
   e->take = take;
   e->to = to;
   return MN_OK;

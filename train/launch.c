@@ -31,7 +31,7 @@ mn_status mn_launches_open(struct mn_trainer *t) {
   struct mn_tape *tape = t->pass->tape;
   struct mn_pinned *pinned;
   MN_TRY(mn_tape_host(tape, (void **)&t->launches, MN_LAUNCHES * sizeof *t->launches));
-  MN_TRY(device->kernels->allocate_host(device, (void **)&pinned, MN_LAUNCHES * sizeof *pinned));
+  MN_TRY(mn_allocate_host(device, (void **)&pinned, MN_LAUNCHES * sizeof *pinned));
   for (int i = 0; i < MN_LAUNCHES; i++) {
     struct mn_launch *l = &t->launches[i];
     *l = (struct mn_launch){.trainer = t, .pinned = &pinned[i]};
@@ -81,7 +81,7 @@ mn_status mn_launch_wait(struct mn_launch *l) {
   double idle;
   if (l->done) return MN_OK;
   l->done = 1;
-  MN_TRY(t->model->device->kernels->ahead_wait(t->model->device, &idle));
+  MN_TRY(mn_ahead_wait(t->model->device, &idle));
   if (l->follows) t->times.waiting += idle * 1e-3;
   return MN_OK;
 }

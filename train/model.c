@@ -92,7 +92,7 @@ mn_status mn_model_measure(struct mn_model *model) {
   for (int i = 0; i < model->count; i++) {
     struct mn_tensor *t = model->parameters[i];
     if (!t->scales) continue;
-    MN_TRY(model->device->kernels->round(model->device, &t->value, MN_MEASURE_TOGETHER));
+    MN_TRY(mn_round(model->device, &t->value, MN_MEASURE_TOGETHER));
   }
   return MN_OK;
 }

@@ -140,7 +140,7 @@ mn_status mn_optimizer_rate(struct mn_optimizer *o, double rate, int64_t step) {
   struct mn_device *device = o->model->device;
   mn_optimizer_rates(o, rate, step, o->host_rate);
   o->config.rule.rate = o->rate;
-  return device->kernels->copy(device, o->rate, o->host_rate, sizeof o->host_rate);
+  return mn_copy(device, o->rate, o->host_rate, sizeof o->host_rate);
 }
 
 void mn_optimizer_at(struct mn_optimizer *o, const double *rate, double *norm) {
@@ -153,7 +153,7 @@ mn_status mn_optimizer_reset(struct mn_optimizer *o) {
   if (o->config.accumulate == 1) return MN_OK;
   for (int i = 0; i < o->model->count; i++) {
     const struct mn_tensor *t = o->model->parameters[i];
-    MN_TRY(device->kernels->zero(device, t->gradient, (size_t)mn_tensor_count(t) * device->real));
+    MN_TRY(mn_zero(device, t->gradient, (size_t)mn_tensor_count(t) * device->real));
   }
   return MN_OK;
 }
@@ -168,10 +168,10 @@ static mn_status clip(struct mn_optimizer *o) {
     const struct mn_tensor *t = m->parameters[i];
     const struct mn_reduction sum = {squares + i, c->scratch,         t->gradient,
                                      t->gradient, mn_tensor_count(t), 1};
-    MN_TRY(device->kernels->reduce(device, &sum));
+    MN_TRY(mn_reduce(device, &sum));
   }
   if (device->hooks) MN_TRY(device->hooks->square(device, m->parameters, m->count, c, &squares, &count));
-  return device->kernels->clip(device, c->scale, c->norm, squares, count, c->max);
+  return mn_clip(device, c->scale, c->norm, squares, count, c->max);
 }
 
 static mn_status update(void *data) {
@@ -185,7 +185,7 @@ static mn_status update(void *data) {
   for (int i = m->count - 1; i >= 0; i--) {
     const struct mn_tensor *t = m->parameters[i];
     const struct mn_epilogue apply = {.kind = MN_UPDATE, .update = &t->update};
-    MN_TRY(device->kernels->epilogue(device, t->gradient, t->value.rows, t->value.cols, &apply));
+    MN_TRY(mn_epilogue(device, t->gradient, t->value.rows, t->value.cols, &apply));
   }
   return MN_OK;
 }

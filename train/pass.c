@@ -136,18 +136,17 @@ mn_status mn_pass_set(struct mn_pass *pass, const struct mn_batch *batch) {
 
 mn_status mn_pass_load(struct mn_pass *pass, const void *x, const void *y) {
   struct mn_device *device = pass->model->device;
-  const struct mn_kernels *k = device->kernels;
   MN_REQUIRE(!pass->x->outside);
   if (!pass->reads_y) y = NULL;
   if (y && !pass->target)
     MN_TRY(
         mn_labels_check(y, 0, pass->rows, mn_model_outputs(&pass->model->config), "the batch", "the model"));
-  MN_TRY(k->copy(device, pass->x->value.real, x, (size_t)mn_tensor_count(pass->x) * device->real));
+  MN_TRY(mn_copy(device, pass->x->value.real, x, (size_t)mn_tensor_count(pass->x) * device->real));
   pass->x->value.stale = 1;
   MN_TRY(mn_operand_prepare(device, &pass->x->value));
   if (!y) return MN_OK;
-  if (!pass->target) return k->copy(device, pass->labels, y, (size_t)pass->rows * sizeof(int32_t));
-  return k->copy(device, pass->target->value.real, y, (size_t)mn_tensor_count(pass->target) * device->real);
+  if (!pass->target) return mn_copy(device, pass->labels, y, (size_t)pass->rows * sizeof(int32_t));
+  return mn_copy(device, pass->target->value.real, y, (size_t)mn_tensor_count(pass->target) * device->real);
 }
 
 /* Looks for a value that is not finite in a tensor, or in the rows' losses if it is NULL, and notes the
@@ -211,7 +210,7 @@ static mn_status gather_targets(struct mn_pass *pass, struct mn_batch *batch) {
   if (!pass->target || batch->targets == pass->targets) return MN_OK;
   batch->targets = pass->targets;
   MN_TRY(mn_tape_device(pass->tape, &batch->y, batch->rows * pass->targets, device->real));
-  return device->collectives->allgather(device, batch->y, own, batch->rows, pass->targets, device->real);
+  return mn_allgather(device, batch->y, own, batch->rows, pass->targets, device->real);
 }
 
 void mn_pass_explain(struct mn_model *model, const struct mn_batch *batch, struct mn_fault *out) {

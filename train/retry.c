@@ -13,7 +13,7 @@ mn_status mn_retry_open(struct mn_trainer *t, int resumed) {
     const struct mn_scale *scales = t->model->parameters[i]->scales;
     struct mn_scale dz;
     if (!scales) continue;
-    MN_TRY(device->kernels->download(device, &dz, &scales[1], sizeof dz));
+    MN_TRY(mn_download(device, &dz, &scales[1], sizeof dz));
     known = dz.factor != 0;
   }
   t->pass->tape->measure = device->scaled && !known;
@@ -25,7 +25,7 @@ static mn_status forget_factors(const struct mn_trainer *t) {
   struct mn_device *device = t->model->device;
   for (int i = 0; i < t->model->count; i++) {
     struct mn_scale *scales = t->model->parameters[i]->scales;
-    if (scales) MN_TRY(device->kernels->zero(device, &scales[1], sizeof *scales));
+    if (scales) MN_TRY(mn_zero(device, &scales[1], sizeof *scales));
   }
   return MN_OK;
 }

@@ -108,7 +108,7 @@ void mn_trainer_close(struct mn_trainer *t) {
   struct mn_device *device = t->model->device;
   mn_loader_close(t->loader); /* which waits for the device */
   mn_optimizer_at(t->optimizer, NULL, NULL);
-  if (t->launches) device->kernels->release_host(device, t->launches->pinned);
+  if (t->launches) mn_release_host(device, t->launches->pinned);
   mn_pass_close(t->pass);
   free(t);
 }
@@ -139,7 +139,7 @@ static mn_status fill(void *data) {
     mn_optimizer_rates(t->optimizer, mn_schedule_rate(&t->schedule, run->step + i), run->step + i,
                        l->pinned->rates[i]);
   if (device->type == MN_DEVICE_CPU) t->times.waiting += mn_seconds() - l->given;
-  return device->kernels->copy(device, l->rates, l->pinned->rates, (size_t)l->batches * sizeof *l->rates);
+  return mn_copy(device, l->rates, l->pinned->rates, (size_t)l->batches * sizeof *l->rates);
 }
 
 static mn_status give(void *data) {
@@ -148,8 +148,7 @@ static mn_status give(void *data) {
   struct mn_device *device = t->model->device;
   struct mn_launch *l = &t->launches[t->next];
   MN_TRY(mn_launch_give(l, 0));
-  MN_TRY(device->kernels->ahead_used(device, &l->pinned->nonfinite, t->pass->tape->nonfinite,
-                                     sizeof l->pinned->nonfinite));
+  MN_TRY(mn_ahead_used(device, &l->pinned->nonfinite, t->pass->tape->nonfinite, sizeof l->pinned->nonfinite));
   t->next = (t->next + 1) % MN_LAUNCHES;
   run->step += l->updates ? l->batches : 0;
   run->batch = (run->batch + 1) % t->optimizer->config.accumulate;

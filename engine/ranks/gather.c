@@ -12,20 +12,18 @@ struct saved {
  * its own. */
 static mn_status forward(struct mn_tape *tape, struct mn_node *node) {
   struct mn_device *device = tape->device;
-  const struct mn_collectives *c = device->collectives;
   const struct mn_operand *y = &node->inputs[0]->value;
   struct mn_operand *whole = &node->output->value;
   if (whole->real && y->real)
-    MN_TRY(c->allgather(device, whole->real, y->real, whole->rows, whole->cols, device->real));
+    MN_TRY(mn_allgather(device, whole->real, y->real, whole->rows, whole->cols, device->real));
   if (!node->operand[0]) {
     whole->stale = 1;
     return mn_operand_prepare(tape->device, whole);
   }
-  return c->gather_plane(device, whole, y->planes[0]);
+  return mn_gather_plane(device, whole, y->planes[0]);
 }
 
 static mn_status backward(struct mn_tape *tape, struct mn_node *node) {
-  const struct mn_kernels *k = tape->device->kernels;
   struct mn_device *device = tape->device;
   const struct saved *saved = node->saved;
   const struct mn_operand *whole = &node->output->value, *y = &node->inputs[0]->value;
@@ -39,8 +37,8 @@ static mn_status backward(struct mn_tape *tape, struct mn_node *node) {
                                           .from = (const char *)node->output->gradient + (size_t)first * real,
                                           .bytes = (size_t)y->cols * real,
                                           .apart = (size_t)whole->cols * real}};
-  MN_TRY(k->gather(device, &own));
-  return k->epilogue(device, saved->piece, y->rows, y->cols, node->sinks[0]);
+  MN_TRY(mn_gather(device, &own));
+  return mn_epilogue(device, saved->piece, y->rows, y->cols, node->sinks[0]);
 }
 
 static mn_status bind(struct mn_tape *tape, struct mn_node *node) {
@@ -58,7 +56,7 @@ static mn_status take_arrival(struct mn_tape *tape, struct saved *saved, struct 
   if (!device->has_own_gemm || whole->cols % (128 * shards->size)) return MN_OK;
   *a = (struct mn_arrival){.shard = shards->rank, .shards = shards->size};
   MN_TRY(mn_tape_shared(tape, (void **)&a->arrived, a->shards, sizeof *a->arrived));
-  MN_TRY(tape->device->kernels->zero(tape->device, a->arrived, a->shards * sizeof *a->arrived));
+  MN_TRY(mn_zero(tape->device, a->arrived, a->shards * sizeof *a->arrived));
   whole->arrival = a;
   return MN_OK;
 }

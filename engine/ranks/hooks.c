@@ -24,46 +24,41 @@ static mn_status finish(struct mn_tape *tape) {
 static mn_status sum_results(struct mn_tape *tape) {
   struct mn_device *device = tape->device;
   const struct mn_sum results = {tape->results, 2};
-  return tape->ranks->divided
-             ? device->collectives->allreduce(device, &results, 1, sizeof *tape->results, NULL)
-             : MN_OK;
+  return tape->ranks->divided ? mn_allreduce(device, &results, 1, sizeof *tape->results, NULL) : MN_OK;
 }
 
 /* Waits for the work that a gather has left on its branch (struct mn_arrival); in a step `ended` does. */
 static mn_status forwarded(struct mn_tape *tape) {
   struct mn_device *device = tape->device;
-  const struct mn_kernels *k = tape->device->kernels;
-  MN_TRY(k->branch_fork(device, MN_BRANCH_SHARDS));
-  if (!tape->stepping) MN_TRY(k->branch_join(device, MN_BRANCH_SHARDS));
+  MN_TRY(mn_branch_fork(device, MN_BRANCH_SHARDS));
+  if (!tape->stepping) MN_TRY(mn_branch_join(device, MN_BRANCH_SHARDS));
   if (!tape->stepping) MN_TRY(sum_results(tape));
   if (!tape->training) return MN_OK;
   tape->ranks->reserved_sms = device->reserved_sms;
-  MN_TRY(k->branch_fork(device, MN_BRANCH_SHARDS));
-  return k->branch_fork(device, MN_BRANCH_REPLICAS);
+  MN_TRY(mn_branch_fork(device, MN_BRANCH_SHARDS));
+  return mn_branch_fork(device, MN_BRANCH_REPLICAS);
 }
 
 /* The updates of every rank stop if one rank's values are not finite. */
 static mn_status before_updates(struct mn_tape *tape) {
   struct mn_device *device = tape->device;
-  const struct mn_collectives *c = device->collectives;
   const struct mn_tape_ranks *r = tape->ranks;
-  MN_TRY(c->agree(device, tape->stepping ? r->gathered.whole : NULL, r->gathered.piece, r->gathered.rows,
+  MN_TRY(mn_agree(device, tape->stepping ? r->gathered.whole : NULL, r->gathered.piece, r->gathered.rows,
                   r->gathered.cols));
-  return r->scale_count > 0 ? c->agree_scales(device, r->scales, r->scale_count) : MN_OK;
+  return r->scale_count > 0 ? mn_agree_scales(device, r->scales, r->scale_count) : MN_OK;
 }
 
 /* The remaining exchanges; the replicas' sums of weights may still run. */
 static mn_status ended(struct mn_tape *tape, mn_status status) {
   struct mn_device *device = tape->device;
-  const struct mn_kernels *k = tape->device->kernels;
   const struct mn_tape_ranks *r = tape->ranks;
-  mn_status joined = k->branch_join(device, MN_BRANCH_SHARDS);
+  mn_status joined = mn_branch_join(device, MN_BRANCH_SHARDS);
   if (status == MN_OK) status = joined;
   if (status == MN_OK && r->sum_count > 0)
-    status = device->collectives->allreduce(device, r->sums, r->sum_count, device->real, NULL);
+    status = mn_allreduce(device, r->sums, r->sum_count, device->real, NULL);
   if (status == MN_OK && tape->stepping) status = sum_results(tape);
   device->reserved_sms = r->reserved_sms;
-  joined = k->branch_join(device, MN_BRANCH_REPLICAS);
+  joined = mn_branch_join(device, MN_BRANCH_REPLICAS);
   return status != MN_OK ? status : joined;
 }
 

@@ -115,9 +115,9 @@ mn_status mn_device_join(struct mn_device *device, struct mn_ranks *ranks) {
   device->ranks = ranks;
   mn_status status = MN_OK;
   for (int i = 0; i < 2 && status == MN_OK; i++)
-    status = device->kernels->allocate(device, &ranks->staging[i], MN_RANKS_STAGING);
-  if (status == MN_OK && c->ranks_begin) status = c->ranks_begin(device);
+    status = mn_allocate(device, &ranks->staging[i], MN_RANKS_STAGING);
+  if (status == MN_OK && c->ranks_begin) status = mn_ranks_begin(device);
   MN_TRY(mn_ranks_agree(ranks, status));
   MN_TRY(mn_ranks_broadcast(ranks, ranks->id, sizeof ranks->id));
-  return mn_ranks_agree(ranks, c->ranks_join(device));
+  return mn_ranks_agree(ranks, mn_ranks_join(device));
 }

@@ -36,20 +36,19 @@ static int64_t own_elements(const struct mn_device *device, const struct mn_tens
 
 mn_status mn_replicas_square(struct mn_device *device, struct mn_tensor *const *of, int count,
                              const struct mn_clipping *clipping, double **squares, int64_t *number) {
-  const struct mn_kernels *k = device->kernels;
   const int shards = device->ranks->shards.size;
   double *own = clipping->squares;
   for (int i = 0; i < count; i++) {
     const void *first;
     const int64_t elements = own_elements(device, of[i], &first);
     const struct mn_reduction sum = {own + i, clipping->scratch, first, first, elements, 1};
-    MN_TRY(elements ? k->reduce(device, &sum) : k->zero(device, own + i, sizeof *own));
+    MN_TRY(elements ? mn_reduce(device, &sum) : mn_zero(device, own + i, sizeof *own));
   }
   *squares = shards > 1 ? own + count : own;
   *number = shards * count;
   if (device->ranks->replicas.size > 1)
-    MN_TRY(device->collectives->allreduce(device, &(struct mn_sum){own, count}, 1, sizeof *own, NULL));
-  return shards > 1 ? device->collectives->allgather(device, *squares, own, 1, *number, sizeof *own) : MN_OK;
+    MN_TRY(mn_allreduce(device, &(struct mn_sum){own, count}, 1, sizeof *own, NULL));
+  return shards > 1 ? mn_allgather(device, *squares, own, 1, *number, sizeof *own) : MN_OK;
 }
 
 mn_status mn_replicas_sum(struct mn_device *device, struct mn_tensor *const *of, int count) {
@@ -57,8 +56,7 @@ mn_status mn_replicas_sum(struct mn_device *device, struct mn_tensor *const *of,
   struct mn_sum *sums = malloc((size_t)count * sizeof *sums);
   MN_REQUIRE(sums); /* a rank that failed alone would leave the others waiting */
   for (int i = 0; i < count; i++) sums[i] = (struct mn_sum){of[i]->gradient, mn_tensor_count(of[i])};
-  const mn_status status =
-      device->collectives->allreduce(device, sums, count, device->real, device->nonfinite);
+  const mn_status status = mn_allreduce(device, sums, count, device->real, device->nonfinite);
   free(sums);
   return status;
 }
@@ -77,26 +75,24 @@ static mn_status update_piece(struct mn_device *device, const struct mn_tensor *
   update.m = row_of(update.m, first, t, real);
   update.v = row_of(update.v, first, t, real);
   const struct mn_epilogue apply = {.kind = MN_UPDATE, .update = &update};
-  return device->kernels->epilogue(device, row_of(t->gradient, first, t, real), w.rows, w.cols, &apply);
+  return mn_epilogue(device, row_of(t->gradient, first, t, real), w.rows, w.cols, &apply);
 }
 
 /* Gathers one form that an update writes; a tensor that lacks the form (NULL) is left as it is. */
 static mn_status gather_piece(struct mn_device *device, const struct mn_tensor *t, void *form, size_t each,
                               int piece, int pieces) {
-  return form ? device->collectives->allgather_rows(device, form, mn_tensor_count(t), each, piece, pieces)
-              : MN_OK;
+  return form ? mn_allgather_rows(device, form, mn_tensor_count(t), each, piece, pieces) : MN_OK;
 }
 
 /* The forms that GEMMs read, beside what follows. */
 static mn_status gather_operand(struct mn_device *device, const struct mn_tensor *t, int piece, int pieces) {
-  const struct mn_kernels *k = device->kernels;
-  MN_TRY(k->branch_fork(device, MN_BRANCH_REPLICAS));
-  MN_TRY(k->branch_begin(device, MN_BRANCH_REPLICAS));
+  MN_TRY(mn_branch_fork(device, MN_BRANCH_REPLICAS));
+  MN_TRY(mn_branch_begin(device, MN_BRANCH_REPLICAS));
   mn_status status = MN_OK;
   if (!t->value.planes[0]) status = gather_piece(device, t, t->value.real, device->real, piece, pieces);
   for (int i = 0; i < 2 && status == MN_OK; i++)
     status = gather_piece(device, t, t->value.planes[i], device->plane, piece, pieces);
-  const mn_status ended = k->branch_end(device, MN_BRANCH_REPLICAS);
+  const mn_status ended = mn_branch_end(device, MN_BRANCH_REPLICAS);
   return status != MN_OK ? status : ended;
 }
 
@@ -113,9 +109,8 @@ static mn_status update_all(struct mn_device *device, struct mn_tensor *const *o
 }
 
 mn_status mn_replicas_update(struct mn_device *device, struct mn_tensor *const *of, int count) {
-  MN_TRY(device->kernels->branch_fork(device, MN_BRANCH_REPLICAS));
-  const mn_status status = update_all(device, of, count),
-                  joined = device->kernels->branch_join(device, MN_BRANCH_REPLICAS);
+  MN_TRY(mn_branch_fork(device, MN_BRANCH_REPLICAS));
+  const mn_status status = update_all(device, of, count), joined = mn_branch_join(device, MN_BRANCH_REPLICAS);
   return status != MN_OK ? status : joined;
 }
 

@@ -39,7 +39,7 @@ mn_status mn_hopper_store_and_apply(struct mn_device *device, const struct mn_ho
   mn_hopper_launcher *const launch = mn_hopper_plan(device, p, &store);
   MN_REQUIRE(epilogue->into && epilogue->kind != MN_ADD && launch);
   MN_TRY(launch(device, p, &store));
-  return mn_cuda_epilogue<float>::run(device, epilogue->into, p->rows, p->cols, epilogue);
+  return mn_epilogue_cuda<float>::run(device, epilogue->into, p->rows, p->cols, epilogue);
 }
 
 /* Other shards' columns come first, so that the copy engines send them while the rest is multiplied; a launch
@@ -81,7 +81,7 @@ mn_status mn_hopper_reduce_scatter(struct mn_device *device, const struct mn_hop
       !mn_peer_reaches(t, epilogue->staging, epilogue->piece, p->rows, p->cols, sizeof(float)))
     return mn_hopper_store_and_apply(device, p, epilogue);
   MN_TRY(multiply_and_send(device, p, epilogue, at_once));
-  return mn_cuda_block<float>::run(device, NULL, epilogue->then, terms_of(t, epilogue));
+  return mn_block_cuda<float>::run(device, NULL, epilogue->then, terms_of(t, epilogue));
 }
 
 /* A quarter of the columns, or more, at a time. */

@@ -43,6 +43,7 @@ enum { MN_RANKS_STAGING = 32 << 20 };
  * CPU. */
 typedef mn_status mn_allocate_shared_function(struct mn_device *device, const struct mn_team *team,
                                               void **out, size_t bytes);
+#define mn_allocate_shared(device, ...) (device)->collectives->allocate_shared(device, __VA_ARGS__)
 
 /* How many of `count` neighbours rank `rank` owns, and which is its first; they differ by one at most. */
 static inline int64_t mn_share(int64_t count, int rank, int size, int64_t *first) {
@@ -55,8 +56,11 @@ static inline int64_t mn_share(int64_t count, int rank, int size, int64_t *first
  * id, before one waits in join, which every rank calls. On the CPU, whose collectives are MPI's, begin and
  * leave are NULL. MN_LIBRARY, MN_NO_MEMORY. */
 typedef mn_status mn_ranks_begin_function(struct mn_device *device);
+#define mn_ranks_begin(device) (device)->collectives->ranks_begin(device)
 typedef mn_status mn_ranks_join_function(struct mn_device *device);
+#define mn_ranks_join(device) (device)->collectives->ranks_join(device)
 typedef void mn_ranks_leave_function(struct mn_device *device);
+#define mn_ranks_leave(device) (device)->collectives->ranks_leave(device)
 
 /* `ranks` may be NULL, for a device that is alone. */
 static inline int mn_ranks_shards(const struct mn_ranks *ranks) {
@@ -79,15 +83,18 @@ static inline int64_t mn_own_rows(const struct mn_ranks *ranks, int64_t rows, in
  * Gathers all pieces into whole[rows, cols]; elements of `each` bytes. */
 typedef mn_status mn_allgather_function(struct mn_device *device, void *whole, const void *piece,
                                         int64_t rows, int64_t cols, size_t each);
+#define mn_allgather(device, ...) (device)->collectives->allgather(device, __VA_ARGS__)
 
 /* The same for whole's plane, which may still be on its way when GEMMs read it (struct mn_arrival). */
 typedef mn_status mn_gather_plane_function(struct mn_device *device, struct mn_operand *whole,
                                            const void *piece);
+#define mn_gather_plane(device, ...) (device)->collectives->gather_plane(device, __VA_ARGS__)
 
 /* piece[rows, share] becomes this rank's columns of the sum of all shards' whole[rows, cols]; cols is a
  * multiple of the shards. */
 typedef mn_status mn_reduce_scatter_function(struct mn_device *device, void *piece, const void *whole,
                                              int64_t rows, int64_t cols);
+#define mn_reduce_scatter(device, ...) (device)->collectives->reduce_scatter(device, __VA_ARGS__)
 
 /* Among the replicas:
  *
@@ -101,12 +108,14 @@ struct mn_sum {
 };
 typedef mn_status mn_allreduce_function(struct mn_device *device, const struct mn_sum *sums, int count,
                                         size_t each, const int *unless);
+#define mn_allreduce(device, ...) (device)->collectives->allreduce(device, __VA_ARGS__)
 
 /* Each replica has a share of data[count], replica 0 the first; count is a multiple of the replicas. This
  * rank's share of reals (rows of a matrix) becomes the sum of all replicas' numbers there, on
  * MN_BRANCH_REPLICAS after all earlier work; the other shares are undefined afterwards. From now on products
  * spare multiprocessors for it (struct mn_device, reserved_sms). */
 typedef mn_status mn_reduce_scatter_rows_function(struct mn_device *device, void *data, int64_t count);
+#define mn_reduce_scatter_rows(device, ...) (device)->collectives->reduce_scatter_rows(device, __VA_ARGS__)
 
 /* Copies every share from its owner; elements of `each` bytes. It takes `pieces` calls, a divisor of a share,
  * in order: each may send its piece of the own share, and after the last all shares have arrived. With
@@ -114,6 +123,7 @@ typedef mn_status mn_reduce_scatter_rows_function(struct mn_device *device, void
  * may be reading it. */
 typedef mn_status mn_allgather_rows_function(struct mn_device *device, void *data, int64_t count, size_t each,
                                              int piece, int pieces);
+#define mn_allgather_rows(device, ...) (device)->collectives->allgather_rows(device, __VA_ARGS__)
 
 /* Among all ranks:
  *
@@ -123,11 +133,13 @@ typedef mn_status mn_allgather_rows_function(struct mn_device *device, void *dat
  * what comes after the join are ordered after it. */
 typedef mn_status mn_agree_function(struct mn_device *device, void *whole, const void *piece, int64_t rows,
                                     int64_t cols);
+#define mn_agree(device, ...) (device)->collectives->agree(device, __VA_ARGS__)
 
 /* The `largest` of each of these scales becomes the largest of all ranks', so that all choose the same factor
  * by it, whatever the grid; the number and order of the scales are the same on every rank. */
 typedef mn_status mn_agree_scales_function(struct mn_device *device, struct mn_scale *const *scales,
                                            int count);
+#define mn_agree_scales(device, ...) (device)->collectives->agree_scales(device, __VA_ARGS__)
 
 /* ---- the table ---- */
 

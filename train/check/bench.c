@@ -70,11 +70,10 @@ static int ascending(const void *a, const void *b) {
 
 /* The milliseconds of one of `count` runs between two marks. */
 static mn_status interval(struct mn_device *device, work *run, void *state, int64_t count, double *ms) {
-  const struct mn_kernels *k = device->kernels;
-  MN_TRY(k->stamp(device, 0));
+  MN_TRY(mn_stamp(device, 0));
   for (int64_t i = 0; i < count; i++) MN_TRY(run(state));
-  MN_TRY(k->stamp(device, 1));
-  MN_TRY(k->elapsed(device, ms));
+  MN_TRY(mn_stamp(device, 1));
+  MN_TRY(mn_elapsed(device, ms));
   *ms /= (double)count;
   return MN_OK;
 }
@@ -136,8 +135,7 @@ static mn_status open_subject(struct bench *b, struct subject *s, enum mn_plan p
   enum mn_pass_kind kind = s->figure == FORWARD ? MN_PASS_FORWARD : MN_PASS_TRAIN;
   MN_TRY(mn_pass_open(&s->pass, s->model, kind, b->config->batch, 1, 0));
   MN_TRY(fill(b, s->pass->x, 0));
-  if (s->pass->labels)
-    return b->device->kernels->zero(b->device, s->pass->labels, (size_t)s->pass->rows * sizeof(int32_t));
+  if (s->pass->labels) return mn_zero(b->device, s->pass->labels, (size_t)s->pass->rows * sizeof(int32_t));
   return s->pass->target ? fill(b, s->pass->target, 1) : MN_OK;
 }
 
@@ -176,7 +174,7 @@ struct product {
 
 static mn_status run_product(void *state) {
   struct product *p = state;
-  return p->device->kernels->gemm(p->device, p->form, p->a, p->b, &p->store);
+  return mn_gemm(p->device, p->form, p->a, p->b, &p->store);
 }
 
 static mn_status time_product(struct bench *b, const struct product_kind *kind,
@@ -217,7 +215,7 @@ struct copy {
 
 static mn_status run_copy(void *state) {
   struct copy *c = state;
-  return c->device->kernels->copy(c->device, c->memory + c->bytes, c->memory, c->bytes);
+  return mn_copy(c->device, c->memory + c->bytes, c->memory, c->bytes);
 }
 
 /* Sets b->copy to the GB/s read and written. */
@@ -228,8 +226,7 @@ static mn_status time_copy(struct bench *b) {
   struct copy copy = {.device = device, .bytes = bytes};
   double ms = 0;
   MN_TRY(mn_device_allocate(device, (void **)&copy.memory, 2 * count, device->real));
-  mn_status status =
-      device->kernels->uniform(device, copy.memory, count, b->config->seed, MN_RANDOM_CHECK + 6, 0, 1);
+  mn_status status = mn_uniform(device, copy.memory, count, b->config->seed, MN_RANDOM_CHECK + 6, 0, 1);
   if (status == MN_OK) status = measure(b, "copy_gb_per_s", run_copy, &copy, &ms);
   mn_device_release(device, copy.memory, 2 * count, device->real);
   b->copy = 2 * (double)bytes / ms * 1e-6;

@@ -89,7 +89,7 @@ static mn_status load(struct check *c, const struct mn_pass *pass) {
   for (int64_t n = 0; n < pass->rows; n++)
     labels[n] =
         (int32_t)(mn_random_word(c->config->seed, MN_RANDOM_CHECK + TENSORS + 2, (uint64_t)n) % classes);
-  return c->device->kernels->copy(c->device, pass->labels, labels, (size_t)pass->rows * sizeof *labels);
+  return mn_copy(c->device, pass->labels, labels, (size_t)pass->rows * sizeof *labels);
 }
 
 /* The outputs of the blocks, by the names that a pass gives them. */
@@ -170,8 +170,8 @@ static mn_status propagate(struct check *c, double *trained_loss) {
   } else {
     int64_t count = mn_tensor_count(c->gradients->y);
     MN_TRY(take(c, &c->dy, count));
-    MN_TRY(c->device->kernels->uniform(c->device, c->gradients->y->gradient, count, c->config->seed,
-                                       MN_RANDOM_CHECK + TENSORS + 3, 0, 1));
+    MN_TRY(mn_uniform(c->device, c->gradients->y->gradient, count, c->config->seed,
+                      MN_RANDOM_CHECK + TENSORS + 3, 0, 1));
     MN_TRY(mn_device_read(c->device, c->dy, c->gradients->y->gradient, count));
   }
   MN_TRY(mn_tape_backward(c->gradients->tape));
@@ -192,7 +192,7 @@ struct element {
 };
 
 static mn_status look_from(struct check *c, const struct element *p, double value, struct view *view) {
-  MN_TRY(c->device->kernels->copy(c->device, p->address, &value, sizeof value));
+  MN_TRY(mn_copy(c->device, p->address, &value, sizeof value));
   return look(c, view); /* waits for the upload, which reads `value` */
 }
 

@@ -29,9 +29,9 @@ static mn_status restore_planes(struct mn_device *device, struct mn_tensor *t,
                                 const struct mn_checkpoint_tensor *saved) {
   const struct mn_scale scales[2] = {{(float)saved->factor, 0}, {(float)saved->gradient_factor, 0}};
   if (!t->scales) return MN_OK;
-  MN_TRY(device->kernels->copy(device, t->scales, scales, sizeof scales));
-  MN_TRY(device->kernels->round(device, &t->value, saved->factor == 0 ? MN_MEASURE_TOGETHER : 0));
-  return device->kernels->synchronize(device); /* the copy is from here */
+  MN_TRY(mn_copy(device, t->scales, scales, sizeof scales));
+  MN_TRY(mn_round(device, &t->value, saved->factor == 0 ? MN_MEASURE_TOGETHER : 0));
+  return mn_synchronize(device); /* the copy is from here */
 }
 
 /* Restores the optimizer's state; refuses another optimizer's. SGD ignores a missing momentum. */

@@ -185,7 +185,7 @@ static mn_status check_memory(const struct mn_session *s, const struct mn_model_
   const double parameters = (double)mn_model_size(c);
   size_t available;
   const double least = parameters * arrays * (double)device->real / mn_ranks_shards(s->ranks);
-  MN_TRY(s->device->kernels->available(device, &available));
+  MN_TRY(mn_available(device, &available));
   if (available == 0 || least <= (double)available) return MN_OK; /* 0 if it is full or unknown */
   return mn_fail(MN_NO_MEMORY,
                  "%.0f parameters take at least %.1f MiB in training by %s, and %s has %.1f MiB free: fewer "

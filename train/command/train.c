@@ -98,7 +98,7 @@ static mn_status show_needs(FILE *out, const struct mn_session *s, const struct 
   struct disk disk;
   size_t available;
   struct mn_json writer, *json = &writer;
-  MN_TRY(s->device->kernels->available(s->device, &available));
+  MN_TRY(mn_available(s->device, &available));
   if (o->checkpoint) MN_TRY(ask_disk(&disk, s));
   mn_json_begin(json, out, !o->json);
   mn_json_open(json, NULL);

@@ -60,8 +60,7 @@ static mn_status download_and_write(struct mn_saver *saver) {
   struct mn_device *device = saver->device;
   for (int i = 0; i < saver->count && saver->copy; i++) {
     const struct array *array = &saver->arrays[i];
-    MN_TRY(device->kernels->download_beside(device, *array->to, (const char *)saver->copy + array->at,
-                                            array->bytes));
+    MN_TRY(mn_download_beside(device, *array->to, (const char *)saver->copy + array->at, array->bytes));
   }
   note_factors(saver);
   if (saver->what & MN_SAVE_BEST) MN_TRY(mn_checkpoint_save(saver->checkpoint, saver->best, 1));
@@ -104,7 +103,7 @@ static mn_status take_memory(struct mn_saver *saver) {
 
 static mn_status download(struct mn_device *device, const struct array *array, void *to) {
   return array->parameter ? mn_tensor_download(device, array->parameter, to)
-                          : device->kernels->download(device, to, array->from, array->bytes);
+                          : mn_download(device, to, array->from, array->bytes);
 }
 
 /* Each rank's shard goes to the first. A rank that failed alone would leave the others waiting. */
@@ -122,7 +121,7 @@ static mn_status take_array(const struct mn_saver *saver, const struct array *ar
   if (!saver->copy) return download(device, array, *array->to);
   void *copy = (char *)saver->copy + array->at;
   return array->parameter ? mn_tensor_copy(device, array->parameter, copy)
-                          : device->kernels->copy(device, copy, array->from, array->bytes);
+                          : mn_copy(device, copy, array->from, array->bytes);
 }
 
 static mn_status take_snapshot(struct mn_saver *saver) {
@@ -130,7 +129,7 @@ static mn_status take_snapshot(struct mn_saver *saver) {
   const struct mn_model *m = saver->optimizer ? saver->optimizer->model : NULL;
   if (m) MN_TRY(mn_replicas_gather(saver->device, m->parameters, m->count));
   for (int i = 0; i < saver->count; i++) MN_TRY(take_array(saver, &saver->arrays[i]));
-  return saver->copy ? saver->device->kernels->branch_fork(saver->device, MN_BRANCH_SAVES) : MN_OK;
+  return saver->copy ? mn_branch_fork(saver->device, MN_BRANCH_SAVES) : MN_OK;
 }
 
 /* ---- opening, starting, asking, closing ---- */
