@@ -202,7 +202,7 @@ static void products_update_every_bit(void **state) {
   static const int64_t sizes[][3] = {{24, 40, 16},      {130, 72, 33},     {512, 512, 64},
                                      {2048, 2048, 128}, {2040, 2056, 136}, {2048, 4096, 2304}};
   struct mn_device *device = open_or_skip(*state, "bf16");
-  const int large = device->type == MN_DEVICE_CUDA && !getenv("MINNOW_QUICK");
+  const int large = device->type == MN_DEVICE_CUDA && !quick();
   for (size_t s = 0; s < (large ? COUNT(sizes) : 2); s++)
     for (int way = 0; way < 8; way++) {
       device->force_cublas = way / 4;
@@ -277,8 +277,6 @@ static void a_nan_stays_a_nan(void **state) {
   mn_tensor_free(device, w);
   mn_device_close(device);
 }
-
-#define BOTH(test) ON("cpu", test), ON("cuda", test)
 
 int main(void) {
   const struct CMUnitTest tests[] = {

@@ -447,8 +447,6 @@ static void impossible_settings_are_refused(void **state) {
   mn_device_close(device);
 }
 
-#define BOTH(test) ON("cpu", test), ON("cuda", test)
-
 int main(void) {
   const struct CMUnitTest tests[] = {
       BOTH(training_follows_the_rule),

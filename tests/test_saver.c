@@ -581,20 +581,20 @@ static void close_waits_for_the_save(void **state) {
 
 #define IN_FOLDER(device, test)                                                                              \
   { #test ", " device, test, setup, tear_down, (void *)(uintptr_t)(device) }
-#define BOTH(test) IN_FOLDER("cpu", test), IN_FOLDER("cuda", test)
+#define EACH(test) IN_FOLDER("cpu", test), IN_FOLDER("cuda", test)
 
 int main(void) {
   const struct CMUnitTest tests[] = {
-      BOTH(a_file_holds_the_moment_of_the_start),
-      BOTH(training_is_the_same_beside_saves),
-      BOTH(one_save_follows_another),
-      BOTH(the_best_stands_beside_the_newest),
-      BOTH(a_full_disk_is_told),
-      BOTH(a_folder_that_is_gone_and_a_file_in_the_way_are_told),
-      BOTH(a_device_that_fails_is_told),
-      BOTH(a_rule_takes_what_it_has_kept),
-      BOTH(a_run_without_a_step_is_saved),
-      BOTH(close_waits_for_the_save),
+      EACH(a_file_holds_the_moment_of_the_start),
+      EACH(training_is_the_same_beside_saves),
+      EACH(one_save_follows_another),
+      EACH(the_best_stands_beside_the_newest),
+      EACH(a_full_disk_is_told),
+      EACH(a_folder_that_is_gone_and_a_file_in_the_way_are_told),
+      EACH(a_device_that_fails_is_told),
+      EACH(a_rule_takes_what_it_has_kept),
+      EACH(a_run_without_a_step_is_saved),
+      EACH(close_waits_for_the_save),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }
