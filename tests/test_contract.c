@@ -23,27 +23,16 @@ static void write_rows(const char *name, int labels, int over) {
   static float x[COUNT_ROWS * WIDTH], y[COUNT_ROWS * OUTPUTS];
   int classes[COUNT_ROWS];
   const hsize_t shape[] = {COUNT_ROWS, WIDTH};
-  const char *const parts[] = {"train", "test"};
-  hid_t file = H5Fcreate(in_folder(name), H5F_ACC_TRUNC, H5P_DEFAULT, H5P_DEFAULT);
-  assert_true(file >= 0);
+  hid_t file = create_file(in_folder(name));
   for (int p = 0; p < 2; p++) {
     for (int i = 0; i < COUNT_ROWS * WIDTH; i++) x[i] = (float)((i * 37 + i * i % 11 + p) % 23) / 11 - 1;
     for (int i = 0; i < COUNT_ROWS * OUTPUTS; i++) y[i] = (float)((i * 13 + i * i % 7) % 17) / 8 - 1;
     for (int i = 0; i < WIDTH && over && p == 0; i++) x[17 * WIDTH + i] = 3.3e38f;
     for (int i = 0; i < COUNT_ROWS; i++) classes[i] = (i + p) % 3;
-    hid_t group = H5Gcreate2(file, parts[p], H5P_DEFAULT, H5P_DEFAULT, H5P_DEFAULT);
-    for (int k = 0; k < 2; k++) {
-      const int whole = k == 1 && labels;
-      hid_t type = whole ? H5T_NATIVE_INT : H5T_NATIVE_FLOAT,
-            space = H5Screate_simple(whole ? 1 : 2, shape, NULL);
-      hid_t set = H5Dcreate2(group, k ? "y" : "x", type, space, H5P_DEFAULT, H5P_DEFAULT, H5P_DEFAULT);
-      assert_true(H5Dwrite(set, type, H5S_ALL, H5S_ALL, H5P_DEFAULT,
-                           !k      ? (void *)x
-                           : whole ? (void *)classes
-                                   : y) >= 0);
-      H5Dclose(set), H5Sclose(space);
-    }
-    H5Gclose(group);
+    put_dataset(file, p ? "test/x" : "train/x", H5T_NATIVE_FLOAT, 2, shape, H5P_DEFAULT, H5T_NATIVE_FLOAT, x);
+    const hid_t type = labels ? H5T_NATIVE_INT : H5T_NATIVE_FLOAT;
+    put_dataset(file, p ? "test/y" : "train/y", type, labels ? 1 : 2, shape, H5P_DEFAULT, type,
+                labels ? (const void *)classes : y);
   }
   assert_true(H5Fclose(file) >= 0);
 }
