@@ -25,13 +25,6 @@
 
 #define COUNT(array) (sizeof(array) / sizeof *(array))
 
-/* The call succeeds. */
-#define MUST(call)                                                                                           \
-  do {                                                                                                       \
-    mn_status must_status_ = (call);                                                                         \
-    if (must_status_ != MN_OK) fail_msg("%s: %d, %s", #call, must_status_, mn_message());                    \
-  } while (0)
-
 /* A device; a test on a device that is not there is skipped, and says why. */
 static inline struct mn_device *open_or_skip(const char *where, const char *precision) {
   struct mn_device *device = NULL;

@@ -5,9 +5,7 @@
 #define MN_TESTS_FUSED_BENCH_H
 
 #include "tests/planes_read.h"
-
-#include "train/optimizer.h"
-#include "train/pass.h"
+#include "tests/training.h"
 
 /* One block, or a stack of equal ones. */
 struct fused_case {
@@ -134,7 +132,7 @@ static inline void fill_parameter(struct mn_model *model, int i, const struct fu
   free(values);
 }
 
-static inline struct mn_model *open_model(struct mn_device *device, const struct fused_case *c) {
+static inline struct mn_model *open_stack(struct mn_device *device, const struct fused_case *c) {
   struct mn_model_config config = {.inputs = c->inputs,
                                    .depth = c->blocks ? c->blocks : 1,
                                    .groups = c->groups,
@@ -151,13 +149,6 @@ static inline struct mn_model *open_model(struct mn_device *device, const struct
 static inline void fill_x(struct mn_pass *pass, const struct fused_case *c) {
   fill(pass->model->device, pass->x, SEED_X, (struct range){c->x_offset, 1, planes_of(c)});
 }
-
-/* One side in training. */
-struct training {
-  struct mn_model *model;
-  struct mn_optimizer *optimizer;
-  struct mn_pass *pass;
-};
 
 /* AdamW's rate is the size of its steps. Its v is far enough from 0 for small gradients' errors to stay
  * small. */
@@ -183,20 +174,14 @@ static inline void open_optimizer(struct training *t, const struct fused_case *c
 }
 
 /* With a gradient, a momentum and a rate of such sizes that each moves W by about itself. */
-static inline struct training open_training(struct mn_device *device, const struct fused_case *c) {
-  struct training t = {.model = open_model(device, c)};
+static inline struct training train_stack(struct mn_device *device, const struct fused_case *c) {
+  struct training t = {.model = open_stack(device, c)};
   double scale = weight_bound(c) / 16 * (double)channels_of(c) * sqrt((double)c->rows);
   open_optimizer(&t, c);
   MUST(mn_pass_open(&t.pass, t.model, MN_PASS_TRAIN, c->rows, scale, 0));
   fill_x(t.pass, c);
   fill(device, t.pass->target, SEED_TARGET, (struct range){0, c->blocks > 1 ? 16 : 2, MN_FP32});
   return t;
-}
-
-static inline void close_training(struct training *t) {
-  mn_pass_close(t->pass);
-  mn_optimizer_close(t->optimizer);
-  mn_model_close(t->model);
 }
 
 static inline double loss_of(const struct training *t) {

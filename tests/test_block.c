@@ -300,7 +300,7 @@ static void blocks_follow_their_formulas(void **state) {
     struct mn_device *device = open_or_skip(*state, mn_precision_name((enum mn_precision)p));
     for (size_t i = 0; i < COUNT(shapes); i++) {
       const int slow = !on_cuda(*state) && shapes[i].width > 32;
-      if (slow && shapes[i].width > 600 && p != MN_FP32) continue;
+      if (slow && shapes[i].width > 513 && p != MN_FP32) continue;
       for (unsigned ops = 0; ops <= MN_OP_ALL; ops += quick() || slow ? 5 : 1) {
         check_block(device, ops, shapes[i], APART);
         check_block_loss(device, ops, shapes[i], 1);

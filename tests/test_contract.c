@@ -7,8 +7,9 @@
 #include "tests/checkpoint_make.h"
 
 #include "tests/check.h"
+#include "tests/command_call.h"
+#include "tests/log_read.h"
 #include "train/checkpoint/checkpoint.h"
-#include "train/command/commands.h"
 
 int fsync(int fd) {
   return 0;
@@ -76,19 +77,9 @@ static const char *const places[] = {"device", "host", "file"};
 
 /* Runs "train …", split at blanks, on this device, with this checkpoint and its log. */
 static void train(const char *device, const char *name, const char *options) {
-  char text[4096], *argv[64] = {"minnow"};
-  int argc = 1, done = 0;
-  struct mn_options parsed;
-  FILE *out = tmpfile();
-  assert_non_null(out);
-  assert_true(snprintf(text, sizeof text,
-                       "train --quiet --device %s --checkpoint %s/%s.h5 --log %s/%s.jsonl %s", device, folder,
-                       name, folder, name, options) < (int)sizeof text);
-  for (char *word = strtok(text, " "); word; word = strtok(NULL, " ")) argv[argc++] = word;
-  mn_status status = mn_options_parse(&parsed, argc, argv, &done);
-  if (status == MN_OK) status = mn_train(out, &parsed);
+  mn_status status = call_command("train --quiet --device %s --checkpoint %s/%s.h5 --log %s/%s.jsonl %s",
+                                  device, folder, name, folder, name, options);
   if (status != MN_OK) fail_msg("%s: %s", options, mn_message());
-  fclose(out);
 }
 
 static void begin(const char *device, const char *name, const struct way *way, const char *more) {
@@ -145,30 +136,6 @@ static void assert_same_checkpoints(const char *a, const char *b, const char *wh
   mn_checkpoint_free(y);
 }
 
-/* The lines of a log without what depends on the clock; free() it. */
-static char *read_log(const char *name) {
-  char *text = NULL, *line = NULL, file[64];
-  size_t size, room = 0;
-  snprintf(file, sizeof file, "%s.jsonl", name);
-  FILE *in = fopen(in_folder(file), "r"), *out = open_memstream(&text, &size);
-  assert_true(in && out);
-  while (getline(&line, &room, in) > 0) {
-    const char *time = strstr(line, "\"time\":");
-    assert_non_null(time);
-    fprintf(out, "%.*s\n", (int)(time - line), line);
-  }
-  free(line);
-  fclose(in);
-  fclose(out);
-  return text;
-}
-
-static void assert_same_logs(const char *a, const char *b) {
-  char *one = read_log(a), *two = read_log(b);
-  assert_string_equal(one, two);
-  free(one), free(two);
-}
-
 static void forget_runs(void) {
   const char *const names[] = {"whole.h5", "whole.jsonl", "whole.best.h5",
                                "parts.h5", "parts.jsonl", "parts.best.h5"};
@@ -182,7 +149,7 @@ static void assert_parts_leave_the_whole(const char *device, const struct way *w
   for (int i = 0; i < STEPS; i++) devices[i] = device;
   train_in_parts(devices, "parts", way, stops);
   assert_same_checkpoints("whole", "parts", way->options);
-  assert_same_logs("whole", "parts");
+  assert_same_logs(in_folder("whole.jsonl"), in_folder("parts.jsonl"));
   unlink(in_folder("parts.h5")), unlink(in_folder("parts.jsonl")), unlink(in_folder("parts.best.h5"));
 }
 
@@ -296,7 +263,7 @@ static void another_device_keeps_the_samples(void **state) {
     if (!(error <= cases[i].bound)) fail_msg("more than %g apart", cases[i].bound);
     assert_int_equal(parts->progress.samples, whole->progress.samples);
     assert_int_equal(parts->progress.position, whole->progress.position);
-    assert_near_logs("parts", "whole", 10 * cases[i].bound);
+    assert_near_logs(in_folder("parts.jsonl"), in_folder("whole.jsonl"), 10 * cases[i].bound);
     mn_checkpoint_free(whole);
     mn_checkpoint_free(parts);
     forget_runs();

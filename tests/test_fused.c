@@ -212,7 +212,7 @@ static void compare_gradients(struct duel *d) {
   struct mn_model *model[SIDES];
   struct mn_pass *pass[SIDES];
   for (int s = 0; s < SIDES; s++) {
-    model[s] = open_model(d->on[s], &d->c);
+    model[s] = open_stack(d->on[s], &d->c);
     MUST(mn_model_train(model[s], d->c.twice ? MN_ADD : MN_STORE, NULL));
     MUST(mn_pass_open(&pass[s], model[s], MN_PASS_SEEDED, d->c.rows, 1, 1));
     fill_x(pass[s], &d->c);
@@ -259,7 +259,7 @@ static void compare_trained(const struct duel *d, const struct training t[SIDES]
 static void compare_steps(const struct duel *d) {
   struct training t[SIDES];
   for (int s = 0; s < SIDES; s++) {
-    t[s] = open_training(d->on[s], &d->c);
+    t[s] = train_stack(d->on[s], &d->c);
     write_target(d, &t[s]);
   }
   const struct bytes moved = moved_by(&t[ACTUAL], 0);

@@ -14,12 +14,6 @@
 
 #include <cmocka.h>
 
-#define MUST(call)                                                                                           \
-  do {                                                                                                       \
-    mn_status must_status_ = (call);                                                                         \
-    if (must_status_ != MN_OK) fail_msg("%s: %d, %s", #call, must_status_, mn_message());                    \
-  } while (0)
-
 enum { BATCH = 32, HALF = 12, STEPS = 24 };
 static const char data[] = "data/digits.h5";
 

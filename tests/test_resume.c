@@ -3,6 +3,7 @@
 #include "tests/command_run.h"
 
 #include "tests/check.h"
+#include "tests/log_read.h"
 #include "train/checkpoint/checkpoint.h"
 #include "train/command/options.h"
 
@@ -36,29 +37,6 @@ static void assert_lacks(const char *line, const char *word) {
   assert_succeeds(line, r);
   if (strstr(r->out, word) || strstr(r->err, word))
     fail_msg("'%s' says '%s%s', with '%s'", line, r->out, r->err, word);
-}
-
-/* The lines of a log without what depends on the clock; free() it. */
-static char *read_log(const char *name) {
-  static char line[TEXT];
-  char *text = NULL;
-  size_t size;
-  FILE *file = fopen(name, "r"), *out = open_memstream(&text, &size);
-  assert_true(file && out);
-  while (fgets(line, sizeof line, file)) {
-    const char *time = strstr(line, "\"time\":");
-    assert_non_null(time);
-    fprintf(out, "%.*s\n", (int)(time - line), line);
-  }
-  fclose(file);
-  fclose(out);
-  return text;
-}
-
-static void assert_same_logs(const char *a, const char *b) {
-  char *one = read_log(a), *two = read_log(b);
-  assert_string_equal(one, two);
-  free(one), free(two);
 }
 
 /* ---- data ---- */

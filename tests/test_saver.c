@@ -16,6 +16,7 @@
 #include <time.h>
 
 #include "tests/checkpoint_make.h"
+#include "tests/command_call.h"
 #include "tests/saving.h"
 #include "tests/training.h"
 #include "train/checkpoint/checkpoint.h"
@@ -45,11 +46,6 @@ static void set_gate(int close) {
   MN_REQUIRE(pthread_mutex_lock(&mutex) == 0);
   closed = close;
   MN_REQUIRE(pthread_cond_broadcast(&opened) == 0 && pthread_mutex_unlock(&mutex) == 0);
-}
-
-static void pause_for(int milliseconds) {
-  struct timespec time = {0, milliseconds * 1000000L};
-  nanosleep(&time, NULL);
 }
 
 /* ---- what the tests replace ---- */
