@@ -27,8 +27,8 @@ static inline hid_t in_chunks(int rank, const hsize_t *chunk) {
   return creation;
 }
 
-/* A dataset stored as `stored` that holds values of the type `memory`, if not NULL. Groups on the way are made, and
- * the properties closed. */
+/* A dataset stored as `stored` that holds values of the type `memory`, if not NULL. Groups on the way are
+ * made, and the properties closed. */
 static inline void put_dataset(hid_t at, const char *name, hid_t stored, int rank, const hsize_t *size,
                                hid_t creation, hid_t memory, const void *values) {
   hid_t space = H5Screate_simple(rank, size, NULL), link = H5Pcreate(H5P_LINK_CREATE);

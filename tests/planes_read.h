@@ -87,8 +87,8 @@ static inline float *get_reals(struct mn_device *device, const struct mn_operand
   return reals;
 }
 
-/* An operand's planes are its reals, rounded under the factor that they have or, split, halves away from zero;
- * planes that it does not have are not wrong. */
+/* An operand's planes are its reals, rounded under the factor that they have or, split, halves away from
+ * zero; planes that it does not have are not wrong. */
 static inline void assert_planes(struct mn_device *device, const char *what, const struct mn_operand *o) {
   if (!o->planes[0]) return;
   struct planes p = get_planes(device, o);

@@ -1,5 +1,5 @@
-/* The block's epilogues, forward, backward and with the loss, in every precision on every device there is: against
- * the formulas in plain double arithmetic, the group's Jacobian written out instead of the kernels' two means. */
+/* The block's epilogues, forward, backward and with the loss, in every precision on every device: against
+ * the formulas in plain double arithmetic, the group's Jacobian written out in place of the two means. */
 #include "tests/products.h"
 
 struct shape {
@@ -48,8 +48,8 @@ static double rounded(const struct block_case *c, double value) {
   return c->real == sizeof(double) ? value : (float)value;
 }
 
-/* Where v is so near to 0 that rounding may move it across, no gradient is right on both sides: dy is 0 there, and
- * the target what is expected. */
+/* Where v is so near to 0 that rounding may move it across, no gradient is right on both sides: dy is 0
+ * there, and the target what is expected. */
 static void avoid_kink(struct block_case *c, int64_t n, int64_t i, double v) {
   const double rstd = c->ops & MN_OP_NORM ? c->rstd[n * c->groups + i / (c->channels / c->groups)] : 0;
   if (fabs(v) > 1e-6 * (1 + rstd)) return;
@@ -191,7 +191,7 @@ static void apply(struct device_case *t, enum mn_epilogue_kind kind, void *d) {
   MUST(t->m.device->kernels->epilogue(t->m.device, d, t->block.rows, t->block.channels, &e));
 }
 
-/* Element by element: within the tolerance, or, of means, within that of the values that they are taken from. */
+/* Each within the tolerance, or, of means, within that of the values that they are taken from. */
 static void assert_each(const struct device_case *t, const void *reals, const double *e, int64_t count,
                         double tolerance, const double *rstd) {
   double *a = read_reals(&t->m, reals, count);
@@ -212,8 +212,8 @@ static void assert_forward(const struct device_case *t, const struct block_case 
   assert_each(t, t->block.mean, c->mean, groups, tolerance, c->rstd);
 }
 
-/* The sums of what is not in ops are left alone. Where a group has two channels or one, dz is 0 but for rounding:
- * the size that counts is the one of the terms that cancel, rstd·h. */
+/* The sums of what is not in ops are left alone. Where a group has two channels or one, dz is 0 but for
+ * rounding: the size that counts is the one of the terms that cancel, rstd·h. */
 static void assert_backward(const struct device_case *t, const struct block_case *c) {
   const int64_t plane = mn_chunks(c->rows) * c->channels, count = c->rows * c->channels;
   const int norm = c->ops & MN_OP_NORM, cancels = norm && c->channels / c->groups <= 2;
@@ -237,8 +237,8 @@ static void assert_backward(const struct device_case *t, const struct block_case
 
 enum alias { APART, DY_TAKES_DZ, Z_TAKES_DZ, D_TAKES_Z };
 
-/* Forward, then backward from the reference's z, mean and rstd, so that both stand on the same side of every kink.
- * A scaled y has the factor that suits it, or, in place, the one that is there. */
+/* Forward, then backward from the reference's z, mean and rstd, so that both stand on the same side of every
+ * kink. A scaled y has the factor that suits it, or, in place, the one that is there. */
 static void check_block(struct mn_device *device, unsigned ops, struct shape at, enum alias alias) {
   struct block_case c = open_case(device, ops, at);
   struct device_case t = {.m.device = device};
@@ -263,7 +263,7 @@ static void check_block(struct mn_device *device, unsigned ops, struct shape at,
   close_case(&c);
 }
 
-/* The gradients are held against those of the z, mean and rstd that were saved, which is their own condition. */
+/* The gradients are held against those of the mean and rstd that were saved, whose errors they would show. */
 static void check_block_loss(struct mn_device *device, unsigned ops, struct shape at, int wants_y) {
   struct block_case c = open_case(device, ops, at);
   struct device_case t = {.m.device = device};

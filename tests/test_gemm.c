@@ -61,6 +61,57 @@ static void gemm_takes_operands_that_are_not_aligned(void **state) {
   }
 }
 
+enum { ROWS = 50, GROUPS = 6, CHANNELS = 96, MANY = ROWS * CHANNELS };
+
+/* y of a block behind a product, with z in *z: in the product's own epilogue or, `apart`, in one behind it. */
+static struct mn_operand block_behind(struct memory *m, const struct mn_operand *x,
+                                      const struct mn_operand *w, int apart, void **z) {
+  const struct mn_kernels *k = m->device->kernels;
+  struct mn_operand y = {.rows = ROWS, .cols = CHANNELS, .real = take_reals(m, NULL, MANY)};
+  const struct mn_block block = {.ops = MN_OP_ALL,
+                                 .rows = ROWS,
+                                 .channels = CHANNELS,
+                                 .groups = GROUPS,
+                                 .eps = 1e-5,
+                                 .slope = 0.01,
+                                 .bias = put_random(m, 3, CHANNELS, 1),
+                                 .gamma = put_random(m, 4, CHANNELS, 2),
+                                 .beta = put_random(m, 5, CHANNELS, 1),
+                                 .z = *z = take_reals(m, NULL, MANY),
+                                 .mean = take_reals(m, NULL, ROWS * GROUPS),
+                                 .rstd = take_reals(m, NULL, ROWS * GROUPS),
+                                 .y = &y};
+  struct mn_epilogue e = {
+      .kind = apart ? MN_STORE : MN_BLOCK, .into = take_reals(m, NULL, MANY), .block = &block};
+  take_planes(m, &y, 1);
+  if (y.scale) MUST(k->rescale(m->device, NULL, y.scale, &block));
+  MUST(k->gemm(m->device, MN_NT, x, w, &e));
+  e.kind = MN_BLOCK;
+  if (apart) MUST(k->epilogue(m->device, e.into, ROWS, CHANNELS, &e));
+  assert_planes(m->device, "y of a product", &y);
+  return y;
+}
+
+/* Of a depth that the GEMM of our own takes, its own way and the library's, and of another. */
+static void products_end_in_blocks(void **state) {
+  static const char *const precisions[] = {"fp64", "fp32", "bf16", "fp16", "fp16x3"};
+  for (size_t i = 0; i < 3 * COUNT(precisions); i++) {
+    struct memory m = {.device = open_or_skip(*state, precisions[i / 3])};
+    const double tolerance = m.device->precision == MN_FP64 ? 1e-12 : 1e-4;
+    struct mn_operand x, w;
+    void *z[2];
+    operands(&m, MN_NT, (struct sizes){ROWS, CHANNELS, i % 3 ? 72 : 70}, &x, &w);
+    m.device->force_cublas = i % 3 == 2;
+    const struct mn_operand whole = block_behind(&m, &x, &w, 0, &z[0]),
+                            apart = block_behind(&m, &x, &w, 1, &z[1]);
+    double *expected[] = {read_reals(&m, apart.real, MANY), read_reals(&m, z[1], MANY)};
+    assert_reals(&m, "y of a product", whole.real, expected[0], MANY, tolerance);
+    assert_reals(&m, "z of a product", z[0], expected[1], MANY, tolerance);
+    free(expected[0]), free(expected[1]);
+    close_memory(&m);
+  }
+}
+
 /* ---- updates ---- */
 
 static void updates_follow_their_rule(void **state) {
@@ -204,7 +255,7 @@ static void products_repeat_their_bytes(void **state) {
 
 /* Two GPUs used in turn by one thread: every entry works on its own GPU. */
 static void two_gpus_work_in_turn(void **state) {
-  enum { GPUS = 2, MANY = 5000 };
+  enum { GPUS = 2, LENGTH = 5000 };
   static const char *const names[GPUS] = {"cuda:0", "cuda:1"};
   struct memory m[GPUS] = {{NULL}};
   struct mn_operand y[GPUS];
@@ -214,11 +265,11 @@ static void two_gpus_work_in_turn(void **state) {
   struct mn_device *const on[GPUS] = {m[0].device, m[1].device};
   for (int i = 0; i < 6; i++) check_product(&m[i % GPUS], MN_NT, products[4 + i / GPUS], MN_ADD, 0);
   for (int s = 0; s < GPUS; s++) {
-    drawn[s] = take_reals(&m[s], NULL, MANY);
-    y[s] = (struct mn_operand){.rows = 1, .cols = MANY, .real = take_reals(&m[s], NULL, MANY)};
+    drawn[s] = take_reals(&m[s], NULL, LENGTH);
+    y[s] = (struct mn_operand){.rows = 1, .cols = LENGTH, .real = take_reals(&m[s], NULL, LENGTH)};
   }
   for (int s = 0; s < GPUS; s++)
-    MUST(on[s]->kernels->uniform(on[s], drawn[s], MANY, 3, MN_RANDOM_CHECK, 0, 1));
+    MUST(on[s]->kernels->uniform(on[s], drawn[s], LENGTH, 3, MN_RANDOM_CHECK, 0, 1));
   for (int s = 0; s < GPUS; s++) MUST(on[s]->kernels->add(on[s], &y[s], drawn[s], drawn[s]));
   for (int s = 0; s < GPUS; s++) {
     MUST(on[s]->kernels->graph_begin(on[s]));
@@ -234,10 +285,11 @@ static void two_gpus_work_in_turn(void **state) {
   for (int s = 0; s < GPUS; s++) MUST(on[s]->kernels->graph_launch(on[s], graph[s]));
   for (int s = 0; s < GPUS; s++) MUST(on[s]->kernels->stamp(on[s], 1));
   for (int s = 0; s < GPUS; s++) {
-    double ms = NAN, *three = read_reals(&m[s], y[s].real, MANY), *one = read_reals(&m[s], drawn[s], MANY);
+    double ms = NAN, *three = read_reals(&m[s], y[s].real, LENGTH),
+           *one = read_reals(&m[s], drawn[s], LENGTH);
     MUST(on[s]->kernels->elapsed(on[s], &ms));
     assert_true(ms >= 0);
-    for (int64_t i = 0; i < MANY; i++) {
+    for (int64_t i = 0; i < LENGTH; i++) {
       const float t = (mn_random_word(3, MN_RANDOM_CHECK, (uint64_t)i) >> 8) * 0x1p-23f - 1;
       assert_true(one[i] == t && three[i] == (float)(one[i] + one[i] + one[i]));
     }
@@ -249,10 +301,10 @@ static void two_gpus_work_in_turn(void **state) {
 
 int main(void) {
   const struct CMUnitTest tests[] = {
-      BOTH(gemm_multiplies_in_every_form),     BOTH(gemm_takes_operands_that_are_not_aligned),
-      BOTH(updates_follow_their_rule),         BOTH(products_update_as_gradients_do),
-      BOTH(column_sums_go_where_they_should),  BOTH(products_repeat_their_bytes),
-      cmocka_unit_test(two_gpus_work_in_turn),
+      BOTH(gemm_multiplies_in_every_form),   BOTH(gemm_takes_operands_that_are_not_aligned),
+      BOTH(products_end_in_blocks),          BOTH(updates_follow_their_rule),
+      BOTH(products_update_as_gradients_do), BOTH(column_sums_go_where_they_should),
+      BOTH(products_repeat_their_bytes),     cmocka_unit_test(two_gpus_work_in_turn),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -190,9 +190,9 @@ static void split_weights_are_written_and_read(void **state) {
   close_memory(&m);
 }
 
-/* Numbers of every kind, to a float: ties, both ways; the largest finite float, the least double that rounds to
- * infinity and the one before; subnormal floats and their ties; infinities and NaN. At every alignment, more
- * than one CTA's worth and a part of one, and nothing past the end. */
+/* Numbers of every kind, to a float: ties, both ways; the largest finite float, the least double that rounds
+ * to infinity and the one before; subnormal floats and their ties; infinities and NaN. At every alignment,
+ * more than one CTA's worth and a part of one, and nothing past the end. */
 static void narrow_rounds_to_floats(void **state) {
   static const double values[] = {
       1,        0x1.000001p0, 0x1.000003p0, 0x1.0000010000001p0, -0x1.000001p0, 0x1.fffffep127,
@@ -243,8 +243,8 @@ static double check_sum(struct mn_device *device, const struct mn_reduction *sum
   return result;
 }
 
-/* One sum after the other through the same memory, the way a stream's sums come: each leaves nothing behind for
- * the next, and blocks that are done in another order give the same bytes. */
+/* One sum after the other through the same memory, the way a stream's sums come: each leaves nothing behind
+ * for the next, and blocks that are done in another order give the same bytes. */
 static void reduce_adds_in_its_fixed_order(void **state) {
   static const int64_t counts[] = {3000001, 4097, 1, 255, 300000, 4095, 4096, 13000, 50000};
   for (size_t w = 0; w < COUNT(widths); w++) {

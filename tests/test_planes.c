@@ -362,8 +362,8 @@ static void raise_flag(struct mn_device *device) {
   MUST(device->kernels->synchronize(device));
 }
 
-/* An update writes W's planes under the factor that they have, and clears a gradient that it is told to; under
- * the flag it does neither, nor does that of a product. */
+/* An update writes W's planes under the factor that they have, and clears a gradient that it is told to;
+ * under the flag it does neither, nor does that of a product. */
 static void check_update(struct memory *m, int64_t rows, int64_t cols, struct rule rule, int clears) {
   const int64_t count = rows * cols;
   struct mn_device *device = m->device;
@@ -432,8 +432,8 @@ static void check_adding(struct memory *m, enum mn_form form, struct sizes z) {
   release_all(m);
 }
 
-/* A sum of gradients, to which a batch that is taken again must not be added twice: by products of every form, in
- * small and in large tiles and the library's, and from memory. */
+/* A sum of gradients, to which a batch that is taken again must not be added twice: by products of every
+ * form, in small and in large tiles and the library's, and from memory. */
 static void nothing_is_added_under_the_flag(void **state) {
   static const char *const precisions[] = {"fp64", "fp32", "fp16", "fp16x3"};
   static const struct sizes sizes[] = {{33, 17, 9}, {40, 48, 32}, {136, 72, 40}, {2040, 2040, 16}};
