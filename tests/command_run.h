@@ -5,11 +5,6 @@
 #ifndef MN_TESTS_COMMAND_RUN_H
 #define MN_TESTS_COMMAND_RUN_H
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
 #include <errno.h>
 #include <fcntl.h>
 #include <ftw.h>

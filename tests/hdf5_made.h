@@ -2,13 +2,9 @@
 #ifndef MN_TESTS_HDF5_MADE_H
 #define MN_TESTS_HDF5_MADE_H
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
 #include <hdf5.h>
+
+#include "tests/skip.h"
 
 static inline hid_t create_file(const char *name) {
   hid_t file = H5Fcreate(name, H5F_ACC_TRUNC, H5P_DEFAULT, H5P_DEFAULT);

@@ -1,6 +1,13 @@
-/* What tests do with calls: they succeed, or a test is skipped with a reason. */
+/* cmocka, and what tests do with calls: they succeed, or a test is skipped with a reason. */
 #ifndef MN_TESTS_SKIP_H
 #define MN_TESTS_SKIP_H
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
 
 /* The call succeeds. */
 #define MUST(call)                                                                                           \

@@ -1,11 +1,5 @@
 /* Checkpoints: what is saved comes back byte for byte, and nothing that is not whole, or not a checkpoint, is
  * taken for one. What happens when saving fails stands in test_atomic_file.c. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
 #include <fcntl.h>
 #include <hdf5.h>
 #include <signal.h>

@@ -1,11 +1,5 @@
 /* The JSON writer, and what info, verify and diff say: of checkpoints, of other HDF5 files, of what is
  * broken. Every answer with json is parsed by a small parser of its own, which takes nothing but JSON. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
 #include <float.h>
 #include <hdf5.h>
 

@@ -5,14 +5,10 @@
 #include "train/minnow.h"
 
 #include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
-
-#include <cmocka.h>
 
 enum { BATCH = 32, HALF = 12, STEPS = 24 };
 static const char data[] = "data/digits.h5";

@@ -3,12 +3,6 @@
  *
  * The writer is held at a gate if a test has to know that it has not ended: in pwrite, defined here over the C
  * library's, and in download_beside, which the tests replace in the table of kernels (on the CPU by a copy). */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
 #include <errno.h>
 #include <pthread.h>
 #include <signal.h>
