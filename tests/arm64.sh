@@ -16,7 +16,7 @@ if [ -n "$lacks" ]; then
   exit 0
 fi
 here=${BUILD:-build}/cpu arm=${BUILD:-build}/arm64
-tests="test_product test_product_wide test_block test_kernels test_gradients test_cases test_fused test_parity test_accuracy test_optimizer test_model test_training"
+tests="test_product test_product_wide test_block test_kernels test_gemm test_gradients test_cases test_fused test_parity test_accuracy test_optimizer test_model test_training"
 make CUDA=0 BUILD="$here" "$here/minnow"
 # shellcheck disable=SC2046,SC2086 # words
 make CUDA=0 CC=aarch64-linux-gnu-gcc HDF5_LIBS="$hdf5" BUILD="$arm" "$arm/minnow" $(printf "$arm/tests/%s " $tests)

@@ -3,14 +3,7 @@
 #ifndef MN_TESTS_CHECKPOINT_MAKE_H
 #define MN_TESTS_CHECKPOINT_MAKE_H
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
 #include <dirent.h>
-#include <hdf5.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -20,6 +13,7 @@
 #include <unistd.h>
 
 #include "data/hdf5/hdf5.h"
+#include "tests/hdf5_made.h"
 #include "train/checkpoint/layout.h"
 #include "train/runs/runs.h"
 

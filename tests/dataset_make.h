@@ -3,14 +3,7 @@
 #ifndef MN_TESTS_DATASET_MAKE_H
 #define MN_TESTS_DATASET_MAKE_H
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
 #include <errno.h>
-#include <hdf5.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -18,6 +11,7 @@
 
 #include "data/dataset.h"
 #include "data/hdf5/hdf5.h"
+#include "tests/hdf5_made.h"
 
 /* ---- a folder for the program, and data.h5 in it, which each test leaves behind ---- */
 
@@ -46,20 +40,13 @@ static inline int remove_folder(void **state) {
 /* ---- making the file ---- */
 
 static inline hid_t create(void) {
-  hid_t id = H5Fcreate(file, H5F_ACC_TRUNC, H5P_DEFAULT, H5P_DEFAULT);
-  assert_true(id >= 0);
-  return id;
+  return create_file(file);
 }
 
 /* Writes [rows, cols] (cols 0: rank 1) values of `memory` type as `stored` type. */
 static inline void put(hid_t at, const char *name, hid_t stored, hsize_t rows, hsize_t cols, hid_t memory,
                        const void *values) {
-  hsize_t size[2] = {rows, cols};
-  hid_t space = H5Screate_simple(cols ? 2 : 1, size, NULL);
-  hid_t id = H5Dcreate2(at, name, stored, space, H5P_DEFAULT, H5P_DEFAULT, H5P_DEFAULT);
-  assert_true(id >= 0);
-  if (values) assert_true(H5Dwrite(id, memory, H5S_ALL, H5S_ALL, H5P_DEFAULT, values) >= 0);
-  assert_true(H5Dclose(id) >= 0 && H5Sclose(space) >= 0);
+  put_dataset(at, name, stored, cols ? 2 : 1, (hsize_t[]){rows, cols}, H5P_DEFAULT, memory, values);
 }
 
 static inline void put_floats(hid_t at, const char *name, hsize_t rows, hsize_t cols) {
@@ -86,10 +73,6 @@ static inline void put_attribute(hid_t at, const char *dataset, const char *name
   hid_t attribute = H5Acreate2(id, name, type, space, H5P_DEFAULT, H5P_DEFAULT);
   assert_true(H5Awrite(attribute, memory, value) >= 0);
   assert_true(H5Aclose(attribute) >= 0 && H5Sclose(space) >= 0 && H5Dclose(id) >= 0);
-}
-
-static inline void done(hid_t id) {
-  assert_true(H5Fclose(id) >= 0);
 }
 
 /* ---- opening it ---- */

@@ -4,11 +4,8 @@
 #ifndef MN_TESTS_FUSED_BENCH_H
 #define MN_TESTS_FUSED_BENCH_H
 
-#include "tests/check.h"
 #include "tests/planes_read.h"
-
-#include "train/optimizer.h"
-#include "train/pass.h"
+#include "tests/training.h"
 
 /* One block, or a stack of equal ones. */
 struct fused_case {
@@ -29,15 +26,6 @@ static inline int64_t channels_of(const struct fused_case *c) {
   return c->groups * c->width;
 }
 
-/* Under compute-sanitizer a launch costs a hundred times as much: small shapes and few repeats then. */
-static inline int quick(void) {
-  return getenv("MINNOW_QUICK") != NULL;
-}
-
-static inline int on_cuda(const char *device) {
-  return strcmp(device, "cuda") == 0;
-}
-
 /* ---- memory that tells who wrote where ---- */
 
 /* A device's kernels may be exchanged for these, which take a little more than they are asked for: the
@@ -48,7 +36,6 @@ static struct guard {
   size_t bytes;
 } guards[1024];
 static int guard_count;
-static const struct mn_kernels *plain; /* the device's own */
 static const struct mn_kernels *plain; /* the device's own */
 static struct mn_kernels guarded;
 
@@ -70,10 +57,6 @@ static inline mn_status guarded_allocate(struct mn_device *device, void **out, s
 static inline void guarded_release(struct mn_device *device, void *memory) {
   unsigned char canaries[CANARIES];
   int i = guard_count - 1;
-  if (memory == device->nonfinite || memory == device->unscaled) { /* were there before */
-    plain->release(device, memory);
-    return;
-  }
   if (memory == device->nonfinite || memory == device->unscaled) { /* were there before */
     plain->release(device, memory);
     return;
@@ -106,20 +89,12 @@ struct range {
   enum mn_precision planes; /* the values are such as planes of this precision hold; MN_FP32: any */
 };
 
-/* Value i of a device, on [−1, 1): splitmix64, because a weight of the reference shape has 67 million. */
-static inline double number(uint64_t seed, int64_t i) {
-  uint64_t x = seed * 0xd1342543de82ef95u + (uint64_t)(i + 1) * 0x9e3779b97f4a7c15u;
-  x = (x ^ x >> 30) * 0xbf58476d1ce4e5b9u;
-  x = (x ^ x >> 27) * 0x94d049bb133111ebu;
-  return (double)((x ^ x >> 31) >> 40) * 0x1p-23 - 1;
-}
-
 static inline double *numbers(int64_t count, uint64_t seed, struct range r) {
   double *out = malloc((size_t)count * sizeof *out);
   assert_non_null(out);
 #pragma omp parallel for
   for (int64_t i = 0; i < count; i++) {
-    float value = (float)(r.offset + r.bound * number(seed, i));
+    float value = (float)(r.offset + r.bound * (2 * random01(seed, i) - 1));
     out[i] = r.planes == MN_BF16 ? mn_to_bf16(value) : r.planes == MN_FP16 ? mn_to_fp16(value) : value;
   }
   return out;
@@ -157,7 +132,7 @@ static inline void fill_parameter(struct mn_model *model, int i, const struct fu
   free(values);
 }
 
-static inline struct mn_model *open_model(struct mn_device *device, const struct fused_case *c) {
+static inline struct mn_model *open_stack(struct mn_device *device, const struct fused_case *c) {
   struct mn_model_config config = {.inputs = c->inputs,
                                    .depth = c->blocks ? c->blocks : 1,
                                    .groups = c->groups,
@@ -174,13 +149,6 @@ static inline struct mn_model *open_model(struct mn_device *device, const struct
 static inline void fill_x(struct mn_pass *pass, const struct fused_case *c) {
   fill(pass->model->device, pass->x, SEED_X, (struct range){c->x_offset, 1, planes_of(c)});
 }
-
-/* One side in training. */
-struct training {
-  struct mn_model *model;
-  struct mn_optimizer *optimizer;
-  struct mn_pass *pass;
-};
 
 /* AdamW's rate is the size of its steps. Its v is far enough from 0 for small gradients' errors to stay
  * small. */
@@ -206,20 +174,14 @@ static inline void open_optimizer(struct training *t, const struct fused_case *c
 }
 
 /* With a gradient, a momentum and a rate of such sizes that each moves W by about itself. */
-static inline struct training open_training(struct mn_device *device, const struct fused_case *c) {
-  struct training t = {.model = open_model(device, c)};
+static inline struct training train_stack(struct mn_device *device, const struct fused_case *c) {
+  struct training t = {.model = open_stack(device, c)};
   double scale = weight_bound(c) / 16 * (double)channels_of(c) * sqrt((double)c->rows);
   open_optimizer(&t, c);
   MUST(mn_pass_open(&t.pass, t.model, MN_PASS_TRAIN, c->rows, scale, 0));
   fill_x(t.pass, c);
   fill(device, t.pass->target, SEED_TARGET, (struct range){0, c->blocks > 1 ? 16 : 2, MN_FP32});
   return t;
-}
-
-static inline void close_training(struct training *t) {
-  mn_pass_close(t->pass);
-  mn_optimizer_close(t->optimizer);
-  mn_model_close(t->model);
 }
 
 static inline double loss_of(const struct training *t) {
@@ -245,10 +207,8 @@ static inline double norm_of_difference(const double *a, const double *e, int64_
 }
 
 static inline double *read_device(struct mn_device *device, const void *reals, int64_t count) {
-  double *out = malloc((size_t)count * sizeof *out);
-  assert_non_null(out);
-  MUST(mn_device_read(device, out, reals, count));
-  return out;
+  const struct memory m = {.device = device};
+  return read_reals(&m, reals, count);
 }
 
 /* Prints a tensor's error and holds it against its bound; what nobody wrote is NaN, and fails. */
@@ -258,12 +218,6 @@ static inline void report(const struct fused_case *c, const char *tensor, double
                 (long)c->rows, (long)c->inputs, (long)channels_of(c), (long)c->groups,
                 c->blocks > 1 ? ", stacked" : "", tensor, error, good ? "<=" : "> ", bound);
   if (!good) fail_msg("%s: an error of %g is past %g", tensor, error, bound);
-}
-
-/* W's planes are W, rounded under the factor that they have or, split, halves away from zero. */
-static inline void assert_rounded(struct mn_device *device, const struct mn_tensor *w) {
-  const int64_t wrong = wrong_planes(device, &w->value);
-  if (wrong) fail_msg("%ld elements of the planes of %s are not its own, rounded", (long)wrong, w->name);
 }
 
 /* ---- all that a step moves ---- */

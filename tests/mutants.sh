@@ -19,7 +19,7 @@ passed=0 failed=0
 # Threads that wait without spinning leave the cores to the compiler; -O1 compiles in half the time; a mutant may leave a variable unused.
 export OMP_WAIT_POLICY=passive
 build=(make --no-print-directory -j2 CUDA=0 BUILD=build OPTIMIZE=-O1 WERROR=0)
-programs=${alone:-test_block test_kernels test_planes test_optimizer test_gradients test_tape test_parity test_masters test_product}
+programs=${alone:-test_block test_kernels test_gemm test_planes test_optimizer test_gradients test_tape test_parity test_masters test_product}
 every=${alone:-$programs test_block_call test_block_update test_reading test_doubts test_fingerprint test_owned test_chunks test_held_out test_order test_rows test_loader test_saver test_library test_trainer test_trainer_errors test_retake test_nonfinite test_pauses test_training test_init test_best test_validation test_predict test_standardize test_model test_terminal test_log test_resume test_progress test_command test_advice test_newest test_sums test_disk test_signals test_hosts test_arrays test_options}
 
 # A worker of the process below takes its copy (BUILT), and of the mutants its SHARE. Any other builds a copy, in which all must pass.
@@ -83,10 +83,10 @@ mutant() {
   [ -z "${TEXTS:-}" ] || return 0
   case $file in
   kernels/loss.c) order=${alone:-test_kernels test_gradients test_block test_optimizer test_tape test_parity} ;;
-  kernels/update.c) order=${alone:-test_optimizer test_planes test_masters test_kernels test_tape test_gradients test_block test_parity} ;;
+  kernels/update.c) order=${alone:-test_optimizer test_gemm test_planes test_masters test_kernels test_tape test_gradients test_block test_parity} ;;
   engine/tensor.c) order=${alone:-test_masters test_kernels test_optimizer test_tape} ;;
   kernels/memory.c) order=${alone:-test_masters test_kernels test_loader test_optimizer test_tape} ;;
-  kernels/planes.h) order=${alone:-test_masters test_planes test_kernels test_optimizer test_tape} ;;
+  kernels/planes.h) order=${alone:-test_masters test_planes test_kernels test_gemm test_optimizer test_tape} ;;
   data/dataset.c | data/hdf5/dataset_file.c | data/hdf5/file.c) order=${alone:-test_reading test_library} ;;
   data/hdf5/chunk.c | data/hdf5/hdf5.c) order=${alone:-test_chunks test_reading} ;;
   data/fingerprint.c) order=${alone:-test_fingerprint} ;;
@@ -101,7 +101,7 @@ mutant() {
   train/command/verify.c) order=${alone:-test_doubts} ;;
   data/*) order=${alone:-test_loader} ;;
   kernels/real.h) order=${alone:-test_kernels} ;;
-  kernels/elementwise.c | kernels/gemm.c) order=${alone:-test_planes test_kernels test_block test_fused test_nonfinite} ;;
+  kernels/elementwise.c | kernels/gemm.c) order=${alone:-test_planes test_kernels test_gemm test_block test_fused test_nonfinite} ;;
   engine/ranks/hosts.c) order=${alone:-test_hosts} ;;
   layers/block_call.c | kernels/stream.[ch]) order=${alone:-test_block_call test_block_update} ;;
   layers/block.c) order=${alone:-test_block_update test_optimizer test_retake} ;;

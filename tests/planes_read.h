@@ -3,18 +3,8 @@
 #ifndef MN_TESTS_PLANES_READ_H
 #define MN_TESTS_PLANES_READ_H
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <stdlib.h>
+#include "tests/check.h"
 
-#include <cmocka.h>
-
-#include <math.h>
-#include <string.h>
-
-#include "kernels/device.h"
 #include "kernels/planes.h"
 
 /* An operand's planes on the host, as they lie on the device. */
@@ -27,14 +17,6 @@ struct planes {
   int split; /* ties were rounded away from zero */
 };
 
-static inline void *get_bytes(struct mn_device *device, const void *from, size_t bytes) {
-  void *out = malloc(bytes);
-  assert_non_null(out);
-  mn_status status = device->kernels->download(device, out, from, bytes);
-  if (status != MN_OK) fail_msg("status %d: %s", status, mn_message());
-  return out;
-}
-
 static inline struct mn_scale get_scale(struct mn_device *device, const struct mn_scale *from) {
   struct mn_scale *scale = get_bytes(device, from, sizeof *from), out = *scale;
   free(scale);
@@ -42,9 +24,8 @@ static inline struct mn_scale get_scale(struct mn_device *device, const struct m
 }
 
 static inline void put_scale(struct mn_device *device, struct mn_scale *to, struct mn_scale scale) {
-  mn_status status = device->kernels->copy(device, to, &scale, sizeof scale);
-  if (status == MN_OK) status = device->kernels->synchronize(device);
-  if (status != MN_OK) fail_msg("status %d: %s", status, mn_message());
+  MUST(device->kernels->copy(device, to, &scale, sizeof scale));
+  MUST(device->kernels->synchronize(device));
 }
 
 static inline struct planes get_planes(struct mn_device *device, const struct mn_operand *o) {
@@ -63,25 +44,11 @@ static inline void free_planes(struct planes *p) {
   free(p->plane[0]), free(p->plane[1]);
 }
 
-static inline float fp16_value(uint16_t bits) {
-  const int exponent = bits >> 10 & 31, fraction = bits & 1023;
-  float size = exponent ? ldexpf((float)(1024 + fraction), exponent - 25) : ldexpf((float)fraction, -24);
-  if (exponent == 31) size = fraction ? NAN : INFINITY;
-  return bits & 0x8000 ? -size : size;
-}
-
-static inline float bf16_value(uint16_t bits) {
-  const uint32_t wide = (uint32_t)bits << 16;
-  float value;
-  memcpy(&value, &wide, sizeof value);
-  return value;
-}
-
 /* Element i of a plane, which on the CPU is the float whose value it is. */
 static inline float plane_at(const struct planes *p, int which, int64_t i) {
   if (p->size == sizeof(float)) return ((const float *)p->plane[which])[i];
   const uint16_t bits = ((const uint16_t *)p->plane[which])[i];
-  return p->scaled ? fp16_value(bits) : bf16_value(bits);
+  return p->scaled ? half_value(bits) : from_bits((uint32_t)bits << 16);
 }
 
 /* The value that the planes stand for. */
@@ -113,23 +80,40 @@ static inline float *get_reals(struct mn_device *device, const struct mn_operand
   const size_t bytes = (size_t)(o->rows * o->cols) * sizeof(float);
   if (!o->low) return get_bytes(device, o->real, bytes);
   void *joined;
-  mn_status status = device->kernels->allocate(device, &joined, bytes);
-  if (status == MN_OK) status = device->kernels->narrow(device, joined, o, 0, o->rows * o->cols);
-  if (status != MN_OK) fail_msg("status %d: %s", status, mn_message());
+  MUST(device->kernels->allocate(device, &joined, bytes));
+  MUST(device->kernels->narrow(device, joined, o, 0, o->rows * o->cols));
   float *reals = get_bytes(device, joined, bytes);
   device->kernels->release(device, joined);
   return reals;
 }
 
-/* The same of an operand's own reals, on the device; planes that it does not have are not wrong. */
-static inline int64_t wrong_planes(struct mn_device *device, const struct mn_operand *o) {
-  if (!o->planes[0]) return 0;
+/* An operand's planes are its reals, rounded under the factor that they have or, split, halves away from
+ * zero; planes that it does not have are not wrong. */
+static inline void assert_planes(struct mn_device *device, const char *what, const struct mn_operand *o) {
+  if (!o->planes[0]) return;
   struct planes p = get_planes(device, o);
   float *reals = get_reals(device, o);
   const int64_t wrong = wrongly_rounded(&p, reals);
   free(reals);
   free_planes(&p);
-  return wrong;
+  if (wrong) fail_msg("%s: %ld elements of the planes are not its reals, rounded", what, (long)wrong);
+}
+
+/* The largest |value| of an operand's reals. */
+static inline double largest_real(const struct memory *m, const struct mn_operand *o) {
+  double *values = read_reals(m, o->real, o->rows * o->cols), largest = 0;
+  for (int64_t i = 0; i < o->rows * o->cols; i++) largest = fmax(largest, fabs(values[i]));
+  free(values);
+  return largest;
+}
+
+/* Planes that nobody has written yet, where the device's GEMMs read them, and a scale with this factor. */
+static inline void take_planes(struct memory *m, struct mn_operand *o, float factor) {
+  const struct mn_scale scale = {factor, 0};
+  for (int i = 0; i < m->device->planes; i++)
+    o->planes[i] = poisoned(m, (size_t)(o->rows * o->cols) * m->device->plane);
+  if (m->device->scaled) o->scale = put_bytes(m, &scale, sizeof scale);
+  o->stale = 1;
 }
 
 #endif

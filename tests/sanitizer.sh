@@ -43,7 +43,7 @@ compute-sanitizer --tool initcheck --error-exitcode 9 "$build/tests/initcheck" >
 
 # What runs beside the steps: rows gathered ahead of them, copies that are saved, and the graphs of a whole run. The kernels of
 # the loader and the saver take no shared memory and have no barriers. initcheck is for the loader's buffers: a row that no
-# gather wrote would be trained on. test_accuracy has products of test_parity_devices' kernels at another size.
+# gather wrote would be trained on. test_accuracy has products of test_gemm's kernels at another size.
 beside() {
   case $1 in
   memcheck) echo test_block_call test_block_update test_loader test_saver test_library test_trainer test_nonfinite test_masters test_accuracy ;;
@@ -56,7 +56,7 @@ beside() {
 # The command lines of a tool.
 commands() {
   local program precision optimizer plan
-  for program in test_parity_devices test_parity_block test_parity_elementwise test_parity_planes $(beside "$1"); do
+  for program in test_gemm test_block test_kernels test_planes $(beside "$1"); do
     echo "$build/tests/$program"
   done
   for precision in fp64 fp32 tf32 bf16 fp16 fp16x3; do

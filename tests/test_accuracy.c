@@ -47,14 +47,6 @@ static const struct kind kinds[] = {
 
 /* ---- numbers ---- */
 
-/* splitmix64 of a seed and an index, as a number on [0, 1) of 24 bits. */
-static double random01(uint64_t seed, int64_t i) {
-  uint64_t x = seed * 0xd1342543de82ef95u + (uint64_t)(i + 1) * 0x9e3779b97f4a7c15u;
-  x = (x ^ x >> 30) * 0xbf58476d1ce4e5b9u;
-  x = (x ^ x >> 27) * 0x94d049bb133111ebu;
-  return (double)((x ^ x >> 31) >> 40) * 0x1p-24;
-}
-
 static double drawn(enum data data, uint64_t seed, int64_t i) {
   const double u = random01(seed, 2 * i), v = random01(seed, 2 * i + 1), turn = 6.283185307179586;
   switch (data) {
@@ -195,11 +187,6 @@ static void open_sides(struct mn_device *on[SIDES], const char *device, const ch
 
 static void close_sides(struct mn_device *on[SIDES]) {
   for (int s = 0; s < SIDES; s++) mn_device_close(on[s]);
-}
-
-/* Under compute-sanitizer a launch costs a hundred times as much. */
-static int quick(void) {
-  return getenv("MINNOW_QUICK") != NULL;
 }
 
 /* All forms at small and at large sizes, of little and of much depth: the GEMM of our own has small tiles for

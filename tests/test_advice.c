@@ -25,15 +25,10 @@ static int foreign; /* whether a filter that is not here is among those of what 
 static void put_rows(hid_t at, const char *name, hid_t type, hsize_t rows, hsize_t cols, hsize_t chunk_cols,
                      int deflate) {
   const hsize_t shape[2] = {rows, cols}, chunk[2] = {128, chunk_cols};
-  hid_t creation = H5Pcreate(H5P_DATASET_CREATE), space = H5Screate_simple(2, shape, NULL);
-  if (chunk_cols) H5Pset_chunk(creation, 2, chunk);
+  hid_t creation = in_chunks(2, chunk_cols ? chunk : NULL);
   if (deflate) H5Pset_deflate(creation, 1);
   if (foreign) H5Pset_filter(creation, 399, H5Z_FLAG_OPTIONAL, 0, NULL);
-  hid_t dataset = H5Dcreate2(at, name, type, space, H5P_DEFAULT, creation, H5P_DEFAULT);
-  assert_true(dataset >= 0);
-  H5Dclose(dataset);
-  H5Sclose(space);
-  H5Pclose(creation);
+  put_dataset(at, name, type, 2, shape, creation, type, NULL);
 }
 
 /* What reads slowly is named with the cause and the remedy; what reads fast, or in an instant, is not. */

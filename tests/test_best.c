@@ -16,8 +16,7 @@ static void write_rows(const char *name, uint32_t word) {
   hsize_t sizes[2] = {ROWS, I};
   for (int i = 0; i < ROWS * I; i++) x[i] = (float)((word = word * 1664525 + 1013904223) >> 8) / 8388608 - 1;
   for (int i = 0; i < ROWS; i++) labels[i] = (int)((word = word * 1664525 + 1013904223) >> 30) % 3;
-  hid_t file = H5Fcreate(name, H5F_ACC_TRUNC, H5P_DEFAULT, H5P_DEFAULT);
-  assert_true(file >= 0);
+  hid_t file = create_file(name);
   put(file, "train/x", H5T_NATIVE_FLOAT, 2, sizes, x);
   put(file, "train/y", H5T_NATIVE_INT, 1, sizes, labels);
   sizes[0] = TO_TEST;

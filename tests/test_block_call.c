@@ -250,14 +250,11 @@ static void refusals(void **state) {
 
 int main(void) {
   const struct CMUnitTest tests[] = {
-      ON("cpu", as_on_the_tape),
-      ON("cuda", as_on_the_tape),
-      ON("cpu", planes_are_made_once),
-      ON("cuda", planes_are_made_once),
+      BOTH(as_on_the_tape),
+      BOTH(planes_are_made_once),
       ON("cpu", no_narrow_values),
       ON("cuda", narrow_values),
-      ON("cpu", refusals),
-      ON("cuda", refusals),
+      BOTH(refusals),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

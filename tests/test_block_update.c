@@ -436,22 +436,15 @@ static void refusals(void **state) {
 
 int main(void) {
   const struct CMUnitTest tests[] = {
-      ON("cpu", by_every_rule),
-      ON("cuda", by_every_rule),
+      BOTH(by_every_rule),
       ON("cuda", by_our_own_gemm),
-      ON("cpu", stored),
-      ON("cuda", stored),
-      ON("cpu", norm_without_the_gradient),
-      ON("cuda", norm_without_the_gradient),
-      ON("cpu", by_an_earlier_scale),
-      ON("cuda", by_an_earlier_scale),
-      ON("cpu", not_finite),
-      ON("cuda", not_finite),
+      BOTH(stored),
+      BOTH(norm_without_the_gradient),
+      BOTH(by_an_earlier_scale),
+      BOTH(not_finite),
       ON("cuda", narrow_parameters),
-      ON("cpu", counted),
-      ON("cuda", counted),
-      ON("cpu", refusals),
-      ON("cuda", refusals),
+      BOTH(counted),
+      BOTH(refusals),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -67,11 +67,8 @@ static void replace(hid_t group, const char *name, hid_t type, hsize_t rows, hid
   hsize_t size[2] = {rows, C};
   char values[16 * N * C] = {0};
   assert_true(H5Ldelete(group, name, H5P_DEFAULT) >= 0);
-  hid_t space = H5Screate_simple(2, size, NULL);
-  hid_t set = H5Dcreate2(group, name, type, space, H5P_DEFAULT, creation, H5P_DEFAULT);
-  assert_true(set >= 0);
-  if (written) assert_true(H5Dwrite(set, type, H5S_ALL, H5S_ALL, H5P_DEFAULT, values) >= 0);
-  H5Dclose(set), H5Sclose(space);
+  put_dataset(group, name, type, 2, size, creation == H5P_DEFAULT ? creation : H5Pcopy(creation), type,
+              written ? values : NULL);
 }
 
 static size_t keep(unsigned flags, size_t parameters, const unsigned *values, size_t bytes, size_t *size,

@@ -1,11 +1,5 @@
 /* Checkpoints: what is saved comes back byte for byte, and nothing that is not whole, or not a checkpoint, is
  * taken for one. What happens when saving fails stands in test_atomic_file.c. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
 #include <fcntl.h>
 #include <hdf5.h>
 #include <signal.h>
@@ -170,30 +164,20 @@ static void test_no_input(void **state) {
 /* Each changes one thing in a file that was whole. The file stands open for writing. */
 static void replace_tensor(hid_t file, const char *name, hid_t type, int rank, hsize_t rows, int chunked,
                            int checksum) {
-  hsize_t shape[2] = {rows, 6}, chunk[2] = {2, 2};
-  H5Ldelete(file, name, H5P_DEFAULT);
-  hid_t space = H5Screate_simple(rank, shape, NULL), creation = H5Pcreate(H5P_DATASET_CREATE);
-  if (chunked) H5Pset_chunk(creation, rank, chunk);
+  const float values[64] = {0};
+  hid_t creation = in_chunks(rank, chunked ? (hsize_t[]){2, 2} : NULL);
   if (checksum) H5Pset_fletcher32(creation);
-  hid_t dataset = H5Dcreate2(file, name, type, space, H5P_DEFAULT, creation, H5P_DEFAULT);
-  float values[64] = {0};
-  if (checksum < 2) H5Dwrite(dataset, H5T_NATIVE_FLOAT, H5S_ALL, H5S_ALL, H5P_DEFAULT, values);
-  assert_true(H5Dclose(dataset) >= 0);
-  H5Pclose(creation);
-  H5Sclose(space);
+  H5Ldelete(file, name, H5P_DEFAULT);
+  put_dataset(file, name, type, rank, (hsize_t[]){rows, 6}, creation, H5T_NATIVE_FLOAT,
+              checksum < 2 ? values : NULL);
 }
 
 static void external_storage(hid_t file) {
   const char *name = "/model/blocks.0.fc.weight";
-  hsize_t shape[2] = {4, 6};
+  hid_t creation = in_chunks(2, NULL);
   H5Ldelete(file, name, H5P_DEFAULT);
-  hid_t space = H5Screate_simple(2, shape, NULL), creation = H5Pcreate(H5P_DATASET_CREATE);
   H5Pset_external(creation, "/etc/passwd", 0, 96);
-  hid_t dataset = H5Dcreate2(file, name, H5T_IEEE_F32LE, space, H5P_DEFAULT, creation, H5P_DEFAULT);
-  assert_true(dataset >= 0);
-  H5Dclose(dataset);
-  H5Pclose(creation);
-  H5Sclose(space);
+  put_dataset(file, name, H5T_IEEE_F32LE, 2, (hsize_t[]){4, 6}, creation, H5T_NATIVE_FLOAT, NULL);
 }
 
 enum { FOREIGN = 31 };

@@ -7,8 +7,9 @@
 #include "tests/checkpoint_make.h"
 
 #include "tests/check.h"
+#include "tests/command_call.h"
+#include "tests/log_read.h"
 #include "train/checkpoint/checkpoint.h"
-#include "train/command/commands.h"
 
 int fsync(int fd) {
   return 0;
@@ -23,27 +24,16 @@ static void write_rows(const char *name, int labels, int over) {
   static float x[COUNT_ROWS * WIDTH], y[COUNT_ROWS * OUTPUTS];
   int classes[COUNT_ROWS];
   const hsize_t shape[] = {COUNT_ROWS, WIDTH};
-  const char *const parts[] = {"train", "test"};
-  hid_t file = H5Fcreate(in_folder(name), H5F_ACC_TRUNC, H5P_DEFAULT, H5P_DEFAULT);
-  assert_true(file >= 0);
+  hid_t file = create_file(in_folder(name));
   for (int p = 0; p < 2; p++) {
     for (int i = 0; i < COUNT_ROWS * WIDTH; i++) x[i] = (float)((i * 37 + i * i % 11 + p) % 23) / 11 - 1;
     for (int i = 0; i < COUNT_ROWS * OUTPUTS; i++) y[i] = (float)((i * 13 + i * i % 7) % 17) / 8 - 1;
     for (int i = 0; i < WIDTH && over && p == 0; i++) x[17 * WIDTH + i] = 3.3e38f;
     for (int i = 0; i < COUNT_ROWS; i++) classes[i] = (i + p) % 3;
-    hid_t group = H5Gcreate2(file, parts[p], H5P_DEFAULT, H5P_DEFAULT, H5P_DEFAULT);
-    for (int k = 0; k < 2; k++) {
-      const int whole = k == 1 && labels;
-      hid_t type = whole ? H5T_NATIVE_INT : H5T_NATIVE_FLOAT,
-            space = H5Screate_simple(whole ? 1 : 2, shape, NULL);
-      hid_t set = H5Dcreate2(group, k ? "y" : "x", type, space, H5P_DEFAULT, H5P_DEFAULT, H5P_DEFAULT);
-      assert_true(H5Dwrite(set, type, H5S_ALL, H5S_ALL, H5P_DEFAULT,
-                           !k      ? (void *)x
-                           : whole ? (void *)classes
-                                   : y) >= 0);
-      H5Dclose(set), H5Sclose(space);
-    }
-    H5Gclose(group);
+    put_dataset(file, p ? "test/x" : "train/x", H5T_NATIVE_FLOAT, 2, shape, H5P_DEFAULT, H5T_NATIVE_FLOAT, x);
+    const hid_t type = labels ? H5T_NATIVE_INT : H5T_NATIVE_FLOAT;
+    put_dataset(file, p ? "test/y" : "train/y", type, labels ? 1 : 2, shape, H5P_DEFAULT, type,
+                labels ? (const void *)classes : y);
   }
   assert_true(H5Fclose(file) >= 0);
 }
@@ -87,19 +77,9 @@ static const char *const places[] = {"device", "host", "file"};
 
 /* Runs "train …", split at blanks, on this device, with this checkpoint and its log. */
 static void train(const char *device, const char *name, const char *options) {
-  char text[4096], *argv[64] = {"minnow"};
-  int argc = 1, done = 0;
-  struct mn_options parsed;
-  FILE *out = tmpfile();
-  assert_non_null(out);
-  assert_true(snprintf(text, sizeof text,
-                       "train --quiet --device %s --checkpoint %s/%s.h5 --log %s/%s.jsonl %s", device, folder,
-                       name, folder, name, options) < (int)sizeof text);
-  for (char *word = strtok(text, " "); word; word = strtok(NULL, " ")) argv[argc++] = word;
-  mn_status status = mn_options_parse(&parsed, argc, argv, &done);
-  if (status == MN_OK) status = mn_train(out, &parsed);
+  mn_status status = call_command("train --quiet --device %s --checkpoint %s/%s.h5 --log %s/%s.jsonl %s",
+                                  device, folder, name, folder, name, options);
   if (status != MN_OK) fail_msg("%s: %s", options, mn_message());
-  fclose(out);
 }
 
 static void begin(const char *device, const char *name, const struct way *way, const char *more) {
@@ -156,30 +136,6 @@ static void assert_same_checkpoints(const char *a, const char *b, const char *wh
   mn_checkpoint_free(y);
 }
 
-/* The lines of a log without what depends on the clock; free() it. */
-static char *read_log(const char *name) {
-  char *text = NULL, *line = NULL, file[64];
-  size_t size, room = 0;
-  snprintf(file, sizeof file, "%s.jsonl", name);
-  FILE *in = fopen(in_folder(file), "r"), *out = open_memstream(&text, &size);
-  assert_true(in && out);
-  while (getline(&line, &room, in) > 0) {
-    const char *time = strstr(line, "\"time\":");
-    assert_non_null(time);
-    fprintf(out, "%.*s\n", (int)(time - line), line);
-  }
-  free(line);
-  fclose(in);
-  fclose(out);
-  return text;
-}
-
-static void assert_same_logs(const char *a, const char *b) {
-  char *one = read_log(a), *two = read_log(b);
-  assert_string_equal(one, two);
-  free(one), free(two);
-}
-
 static void forget_runs(void) {
   const char *const names[] = {"whole.h5", "whole.jsonl", "whole.best.h5",
                                "parts.h5", "parts.jsonl", "parts.best.h5"};
@@ -193,7 +149,7 @@ static void assert_parts_leave_the_whole(const char *device, const struct way *w
   for (int i = 0; i < STEPS; i++) devices[i] = device;
   train_in_parts(devices, "parts", way, stops);
   assert_same_checkpoints("whole", "parts", way->options);
-  assert_same_logs("whole", "parts");
+  assert_same_logs(in_folder("whole.jsonl"), in_folder("parts.jsonl"));
   unlink(in_folder("parts.h5")), unlink(in_folder("parts.jsonl")), unlink(in_folder("parts.best.h5"));
 }
 
@@ -307,7 +263,7 @@ static void another_device_keeps_the_samples(void **state) {
     if (!(error <= cases[i].bound)) fail_msg("more than %g apart", cases[i].bound);
     assert_int_equal(parts->progress.samples, whole->progress.samples);
     assert_int_equal(parts->progress.position, whole->progress.position);
-    assert_near_logs("parts", "whole", 10 * cases[i].bound);
+    assert_near_logs(in_folder("parts.jsonl"), in_folder("whole.jsonl"), 10 * cases[i].bound);
     mn_checkpoint_free(whole);
     mn_checkpoint_free(parts);
     forget_runs();

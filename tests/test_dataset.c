@@ -233,14 +233,12 @@ static void decodes_a_chunk_once(void **state) {
   const H5Z_class2_t filter = {H5Z_CLASS_T_VERS, 301, 1, 1, "counting", NULL, NULL, count_decoding};
   assert_true(H5Zregister(&filter) >= 0);
   const hsize_t size[2] = {2048, 1024}, chunk[2] = {512, 512}; /* 1 MiB, two across */
-  hid_t id = create(), space = H5Screate_simple(2, size, NULL), creation = H5Pcreate(H5P_DATASET_CREATE);
-  assert_true(H5Pset_chunk(creation, 2, chunk) >= 0 && H5Pset_filter(creation, 301, 0, 0, NULL) >= 0);
-  hid_t x = H5Dcreate2(id, "x", H5T_NATIVE_FLOAT, space, H5P_DEFAULT, creation, H5P_DEFAULT);
+  hid_t id = create(), creation = in_chunks(2, chunk);
+  assert_true(H5Pset_filter(creation, 301, 0, 0, NULL) >= 0);
   float *values = malloc(2048 * 1024 * sizeof *values), *got = malloc(2048 * 1024 * sizeof *got);
   assert_true(values && got);
   for (int i = 0; i < 2048 * 1024; i++) values[i] = (float)i;
-  assert_true(H5Dwrite(x, H5T_NATIVE_FLOAT, H5S_ALL, H5S_ALL, H5P_DEFAULT, values) >= 0);
-  H5Dclose(x), H5Pclose(creation), H5Sclose(space);
+  put_dataset(id, "x", H5T_NATIVE_FLOAT, 2, size, creation, H5T_NATIVE_FLOAT, values);
   done(id);
   struct mn_dataset *d;
   assert_int_equal(mn_dataset_open(&d, file, MN_PART_TRAIN, NULL, NULL, 0), MN_OK);

@@ -113,21 +113,16 @@ static void refuses_missing_datasets(void **state) {
 }
 
 static void refuses_wrong_shapes(void **state) {
-  const hsize_t cube[3] = {4, 28, 28};
-  hid_t id = create(), space = H5Screate_simple(3, cube, NULL), scalar = H5Screate(H5S_SCALAR);
-  H5Dclose(H5Dcreate2(id, "cube", H5T_NATIVE_FLOAT, space, H5P_DEFAULT, H5P_DEFAULT, H5P_DEFAULT));
+  const hsize_t cube[3] = {4, 28, 28}, none[2] = {0, 3}, narrow[2] = {3, 0};
+  hid_t id = create(), scalar = H5Screate(H5S_SCALAR);
+  put_dataset(id, "cube", H5T_NATIVE_FLOAT, 3, cube, H5P_DEFAULT, H5T_NATIVE_FLOAT, NULL);
   H5Dclose(H5Dcreate2(id, "scalar", H5T_NATIVE_FLOAT, scalar, H5P_DEFAULT, H5P_DEFAULT, H5P_DEFAULT));
-  H5Sclose(space), H5Sclose(scalar);
+  H5Sclose(scalar);
   put_floats(id, "x", 4, 2);
   put_labels(id, "y", 4);
   put_labels(id, "y5", 5);
-  const hsize_t none[2] = {0, 3}, narrow[2] = {3, 0};
-  space = H5Screate_simple(2, none, NULL);
-  H5Dclose(H5Dcreate2(id, "none", H5T_NATIVE_FLOAT, space, H5P_DEFAULT, H5P_DEFAULT, H5P_DEFAULT));
-  H5Sclose(space);
-  space = H5Screate_simple(2, narrow, NULL);
-  H5Dclose(H5Dcreate2(id, "narrow", H5T_NATIVE_FLOAT, space, H5P_DEFAULT, H5P_DEFAULT, H5P_DEFAULT));
-  H5Sclose(space);
+  put_dataset(id, "none", H5T_NATIVE_FLOAT, 2, none, H5P_DEFAULT, H5T_NATIVE_FLOAT, NULL);
+  put_dataset(id, "narrow", H5T_NATIVE_FLOAT, 2, narrow, H5P_DEFAULT, H5T_NATIVE_FLOAT, NULL);
   done(id);
   assert_message(refusal("cube", NULL), MN_BAD_DATA, file, "dataset cube", "[4, 28, 28]", "reshape", "as x",
                  NULL);
@@ -260,12 +255,12 @@ static void refuses_links(void **state) {
 static void refuses_storage_elsewhere(void **state) {
   const hsize_t size[2] = {4, 2};
   hid_t id = create(), space = H5Screate_simple(2, size, NULL);
-  hid_t outside = H5Pcreate(H5P_DATASET_CREATE), built = H5Pcreate(H5P_DATASET_CREATE);
+  hid_t outside = in_chunks(2, NULL), built = in_chunks(2, NULL);
   assert_true(H5Pset_external(outside, "/etc/passwd", 0, 32) >= 0);
   assert_true(H5Pset_virtual(built, space, "/nowhere.h5", "/x", space) >= 0);
-  H5Dclose(H5Dcreate2(id, "external", H5T_NATIVE_FLOAT, space, H5P_DEFAULT, outside, H5P_DEFAULT));
-  H5Dclose(H5Dcreate2(id, "virtual", H5T_NATIVE_FLOAT, space, H5P_DEFAULT, built, H5P_DEFAULT));
-  H5Pclose(outside), H5Pclose(built), H5Sclose(space);
+  put_dataset(id, "external", H5T_NATIVE_FLOAT, 2, size, outside, H5T_NATIVE_FLOAT, NULL);
+  put_dataset(id, "virtual", H5T_NATIVE_FLOAT, 2, size, built, H5T_NATIVE_FLOAT, NULL);
+  H5Sclose(space);
   put_labels(id, "y", 4);
   done(id);
   assert_message(refusal("external", NULL), MN_BAD_DATA, file, "dataset external", "external storage", NULL);
@@ -274,8 +269,7 @@ static void refuses_storage_elsewhere(void **state) {
 
 static hid_t make_chunked(hid_t at, const char *name, hsize_t rows, hsize_t cols, hsize_t chunk, int level) {
   hsize_t size[2] = {rows, cols}, chunks[2] = {chunk, cols};
-  hid_t space = H5Screate_simple(2, size, NULL), creation = H5Pcreate(H5P_DATASET_CREATE);
-  assert_true(H5Pset_chunk(creation, 2, chunks) >= 0);
+  hid_t space = H5Screate_simple(2, size, NULL), creation = in_chunks(2, chunks);
   if (level) assert_true(H5Pset_deflate(creation, (unsigned)level) >= 0);
   hid_t id = H5Dcreate2(at, name, H5T_NATIVE_FLOAT, space, H5P_DEFAULT, creation, H5P_DEFAULT);
   assert_true(id >= 0);
@@ -373,12 +367,9 @@ static void names_a_filter_that_is_not_there(void **state) {
   const H5Z_class2_t filter = {H5Z_CLASS_T_VERS, 300, 1, 1, "minnow's test", NULL, NULL, keep};
   assert_true(H5Zregister(&filter) >= 0);
   const hsize_t size[2] = {4, 2};
-  hid_t id = create(), space = H5Screate_simple(2, size, NULL), creation = H5Pcreate(H5P_DATASET_CREATE);
-  assert_true(H5Pset_chunk(creation, 2, size) >= 0 && H5Pset_filter(creation, 300, 0, 0, NULL) >= 0);
-  hid_t x = H5Dcreate2(id, "x", H5T_NATIVE_FLOAT, space, H5P_DEFAULT, creation, H5P_DEFAULT);
-  const float values[8] = {0};
-  assert_true(H5Dwrite(x, H5T_NATIVE_FLOAT, H5S_ALL, H5S_ALL, H5P_DEFAULT, values) >= 0);
-  H5Dclose(x), H5Pclose(creation), H5Sclose(space);
+  hid_t id = create(), creation = in_chunks(2, size);
+  assert_true(H5Pset_filter(creation, 300, 0, 0, NULL) >= 0);
+  put_dataset(id, "x", H5T_NATIVE_FLOAT, 2, size, creation, H5T_NATIVE_FLOAT, (const float[8]){0});
   put_labels(id, "y", 4);
   done(id);
   assert_true(H5Zunregister(300) >= 0);

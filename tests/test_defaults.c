@@ -113,8 +113,7 @@ static void write_kind(int kind) {
   float *packed = malloc((ROWS + TEST) * inputs * sizeof *packed);
   assert_non_null(packed);
   for (int n = 0; n < ROWS + TEST; n++) memcpy(packed + (hsize_t)n * inputs, x[n], inputs * sizeof *packed);
-  hid_t file = H5Fcreate("kind.h5", H5F_ACC_TRUNC, H5P_DEFAULT, H5P_DEFAULT);
-  assert_true(file >= 0);
+  hid_t file = create_file("kind.h5");
   for (int test = 0; test < 2; test++) {
     const hsize_t first = test ? ROWS : 0, rows = test ? TEST : ROWS;
     put(file, test ? "test/x" : "train/x", H5T_NATIVE_FLOAT, 2, (hsize_t[]){rows, inputs},

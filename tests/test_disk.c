@@ -1,22 +1,14 @@
 /* A disk that is too small for the checkpoints of a run, told before it trains; and one that is full for a
  * while. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
 #include <errno.h>
-#include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/statvfs.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
-#include "train/command/commands.h"
+#include "tests/command_call.h"
 
 static char path[] = "/tmp/minnow-disk-XXXXXX/run.h5";
 static const size_t folder_length = sizeof "/tmp/minnow-disk-XXXXXX" - 1;
@@ -46,23 +38,9 @@ ssize_t pwrite(int fd, const void *bytes, size_t size, off_t offset) {
 enum { BYTES = 5632 };
 
 static mn_status train(const char *more) {
-  char line[400], *words[40];
-  int count = 0, done;
-  struct mn_options options;
-  snprintf(line, sizeof line,
-           "minnow train --device cpu --quiet --synthetic 32 --in 8 --hidden 64 --groups 8 --batch 8 "
-           "--optimizer sgd "
-           "--checkpoint "
-           "%s %s",
-           path, more);
-  for (char *word = strtok(line, " "); word; word = strtok(NULL, " ")) words[count++] = word;
-  words[count] = NULL;
-  FILE *out = fopen("/dev/null", "w");
-  assert_non_null(out);
-  mn_status status = mn_options_parse(&options, count, words, &done);
-  if (status == MN_OK) status = mn_command_run(out, &options);
-  fclose(out);
-  return status;
+  return call_command("train --device cpu --quiet --synthetic 32 --in 8 --hidden 64 --groups 8 --batch 8 "
+                      "--optimizer sgd --checkpoint %s %s",
+                      path, more);
 }
 
 static void assert_says(const char *words) {

@@ -12,15 +12,12 @@ static void make(enum storage storage, int zeros, int label) {
   const hsize_t size[] = {ROWS, COLS}, chunk[] = {CHUNK, COLS}, rows = ROWS;
   for (int i = 0; i < ROWS * COLS; i++) x[i] = zeros && i / (CHUNK * COLS) == 2 ? 0 : 1 + (float)(i % 7);
   for (int i = 0; i < ROWS; i++) y[i] = i == 5 ? label : i % 3;
-  hid_t file = H5Fcreate("d.h5", H5F_ACC_TRUNC, H5P_DEFAULT, H5P_DEFAULT);
-  hid_t how = H5Pcreate(H5P_DATASET_CREATE), space = H5Screate_simple(2, size, NULL);
-  assert_true(H5Pset_chunk(how, 2, chunk) >= 0);
+  hid_t file = create_file("d.h5");
+  hid_t how = in_chunks(2, chunk);
   if (storage == SHUFFLED) assert_true(H5Pset_shuffle(how) >= 0);
   if (storage == DEFLATED) assert_true(H5Pset_deflate(how, 1) >= 0);
   if (storage != PLAIN) assert_true(H5Pset_fletcher32(how) >= 0);
-  hid_t id = H5Dcreate2(file, "x", H5T_IEEE_F32LE, space, H5P_DEFAULT, how, H5P_DEFAULT);
-  assert_true(id >= 0 && H5Dwrite(id, H5T_NATIVE_FLOAT, H5S_ALL, H5S_ALL, H5P_DEFAULT, x) >= 0);
-  H5Dclose(id), H5Sclose(space), H5Pclose(how);
+  put_dataset(file, "x", H5T_IEEE_F32LE, 2, size, how, H5T_NATIVE_FLOAT, x);
   put(file, "y", H5T_NATIVE_INT, 1, &rows, y);
   H5Fclose(file);
 }

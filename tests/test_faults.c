@@ -10,8 +10,7 @@ static void write_targets(const char *name) {
   hsize_t xs[] = {N, I}, ys[] = {N, K};
   for (int i = 0; i < N * I; i++) x[i] = (float)(i % 13) / 6 - 1;
   for (int i = 0; i < N * K; i++) y[i] = (float)(i % 7) / 3 - 1;
-  hid_t file = H5Fcreate(name, H5F_ACC_TRUNC, H5P_DEFAULT, H5P_DEFAULT);
-  assert_true(file >= 0);
+  hid_t file = create_file(name);
   put(file, "x", H5T_NATIVE_FLOAT, 2, xs, x);
   put(file, "y", H5T_NATIVE_FLOAT, 2, ys, y);
   H5Fclose(file);

@@ -164,16 +164,14 @@ enum { ROWS = 9001, COLS = 5 };
 
 enum storage { CONTIGUOUS, CHUNKED, DEFLATED, SUMMED, STORAGES };
 
-static void put_as(hid_t at, const char *name, enum storage storage, hid_t type, hsize_t cols, hid_t memory,
-                   const void *values) {
+static void put_stored(hid_t at, const char *name, enum storage storage, hid_t type, hsize_t cols,
+                       hid_t memory, const void *values) {
   const hsize_t size[2] = {ROWS, cols}, chunk[2] = {1000, cols};
-  hid_t space = H5Screate_simple(cols ? 2 : 1, size, NULL), how = H5Pcreate(H5P_DATASET_CREATE);
-  if (storage != CONTIGUOUS) assert_true(H5Pset_chunk(how, cols ? 2 : 1, chunk) >= 0);
+  const int rank = cols ? 2 : 1;
+  hid_t how = in_chunks(rank, storage != CONTIGUOUS ? chunk : NULL);
   if (storage == DEFLATED) assert_true(H5Pset_shuffle(how) >= 0 && H5Pset_deflate(how, 4) >= 0);
   if (storage == SUMMED) assert_true(H5Pset_fletcher32(how) >= 0);
-  hid_t id = H5Dcreate2(at, name, type, space, H5P_DEFAULT, how, H5P_DEFAULT);
-  assert_true(id >= 0 && H5Dwrite(id, memory, H5S_ALL, H5S_ALL, H5P_DEFAULT, values) >= 0);
-  assert_true(H5Dclose(id) >= 0 && H5Pclose(how) >= 0 && H5Sclose(space) >= 0);
+  put_dataset(at, name, type, rank, size, how, memory, values);
 }
 
 static void write_file(const char *x_name, enum storage storage, int64_t changed_row) {
@@ -184,8 +182,8 @@ static void write_file(const char *x_name, enum storage storage, int64_t changed
   for (int i = 0; i < ROWS; i++) y[i] = i % 10;
   if (changed_row >= 0) x[changed_row * COLS + 2] += 1;
   hid_t id = create();
-  put_as(id, x_name, storage, H5T_IEEE_F32LE, COLS, H5T_NATIVE_FLOAT, x);
-  put_as(id, "y", storage, H5T_STD_I32LE, 0, H5T_NATIVE_INT, y);
+  put_stored(id, x_name, storage, H5T_IEEE_F32LE, COLS, H5T_NATIVE_FLOAT, x);
+  put_stored(id, "y", storage, H5T_STD_I32LE, 0, H5T_NATIVE_INT, y);
   done(id);
   free(x), free(y);
 }

@@ -19,7 +19,6 @@
  * There dy is 0, or the target is the y expected. */
 #include "tests/fused_bench.h"
 
-#include "kernels/device.h"
 #include "train/check/check.h"
 
 enum { EXPECTED, ACTUAL, SIDES };
@@ -213,7 +212,7 @@ static void compare_gradients(struct duel *d) {
   struct mn_model *model[SIDES];
   struct mn_pass *pass[SIDES];
   for (int s = 0; s < SIDES; s++) {
-    model[s] = open_model(d->on[s], &d->c);
+    model[s] = open_stack(d->on[s], &d->c);
     MUST(mn_model_train(model[s], d->c.twice ? MN_ADD : MN_STORE, NULL));
     MUST(mn_pass_open(&pass[s], model[s], MN_PASS_SEEDED, d->c.rows, 1, 1));
     fill_x(pass[s], &d->c);
@@ -252,7 +251,7 @@ static void compare_trained(const struct duel *d, const struct training t[SIDES]
     compare(d, momenta[i], e->update.m, a->update.m, mn_tensor_count(e), bound);
     if (d->c.adamw) compare(d, squares[i], e->update.v, a->update.v, mn_tensor_count(e), 2 * bound);
   }
-  assert_rounded(d->on[ACTUAL], t[ACTUAL].model->parameters[0]);
+  assert_planes(d->on[ACTUAL], "a weight", &t[ACTUAL].model->parameters[0]->value);
 }
 
 /* A step, from one start. Where planes are scaled, then the same twice more: now under the factor that the
@@ -260,7 +259,7 @@ static void compare_trained(const struct duel *d, const struct training t[SIDES]
 static void compare_steps(const struct duel *d) {
   struct training t[SIDES];
   for (int s = 0; s < SIDES; s++) {
-    t[s] = open_training(d->on[s], &d->c);
+    t[s] = train_stack(d->on[s], &d->c);
     write_target(d, &t[s]);
   }
   const struct bytes moved = moved_by(&t[ACTUAL], 0);
@@ -411,14 +410,6 @@ static struct mn_tensor *square(struct mn_device *device, int64_t n, uint64_t se
   return t;
 }
 
-static void take_planes(struct memory *m, struct mn_operand *o) {
-  struct mn_device *device = m->device;
-  for (int i = 0; i < device->planes; i++) o->planes[i] = take_bytes(m, o->rows * o->cols, device->plane);
-  if (!device->scaled) return;
-  o->scale = take_bytes(m, 1, sizeof *o->scale);
-  put_scale(device, o->scale, (struct mn_scale){1, 0});
-}
-
 /* Which way a product went shows in `into`, where only the library leaves it. Of two planes, which are of no
  * use to the library, a weight is updated by the GEMM of our own in any case. */
 static void check_way(struct memory *m, const struct mn_tensor *const operands[3],
@@ -447,7 +438,7 @@ static void check_ways(struct mn_device *device, int64_t n) {
   MUST(device->kernels->zero(device, rate, sizeof(double)));
   struct mn_operand y = {.rows = n, .cols = n, .real = take_reals(&m, NULL, n * n)};
   struct mn_operand out = {.rows = n, .cols = n};
-  take_planes(&m, &out);
+  take_planes(&m, &out, 1);
   struct mn_rule sgd = {.rate = rate};
   struct mn_update update = {.w = &operands[1]->value, .rule = &sgd};
   struct mn_block loss = {.ops = MN_OP_ALL,
@@ -489,8 +480,6 @@ static void fitting_products_leave_into_alone(void **state) {
   }
   if (!fuses) SKIP("no Hopper GPU");
 }
-
-#define BOTH(test) ON("cpu", test), ON("cuda", test)
 
 int main(void) {
   const struct CMUnitTest tests[] = {

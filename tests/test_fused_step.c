@@ -29,7 +29,7 @@ static void compare_steps(const struct fused_case *c, struct mn_device *const on
       report(c, what, norm_of_difference(values[1], values[0], count) / norm(values[0], count), bound);
       free(values[0]), free(values[1]);
     }
-    if (p[1]->value.planes[0]) assert_rounded(on[1], p[1]);
+    if (p[1]->value.planes[0]) assert_planes(on[1], "a weight", &p[1]->value);
   }
 }
 
@@ -39,7 +39,7 @@ static void check_stack(const char *device, const struct fused_case *c) {
   struct mn_device *on[2] = {open_or_skip(device, "fp64"),
                              open_guarded(device, mn_precision_name(c->precision))};
   struct training t[2];
-  for (int s = 0; s < 2; s++) t[s] = open_training(on[s], c);
+  for (int s = 0; s < 2; s++) t[s] = train_stack(on[s], c);
   const struct bytes moved = moved_by(&t[1], 0);
   char *start = download(&t[1], &moved);
   for (int s = 0; s < 2; s++) MUST(mn_tape_replay(t[s].pass->tape, 0));
@@ -97,7 +97,7 @@ static struct fused_case stack_for(const char *device, enum mn_precision precisi
  * elsewhere has chosen the factors of dz before, which are a part of the start. */
 static void check_bytes(const char *name, const struct fused_case *c, int runs) {
   struct mn_device *device = open_guarded(name, mn_precision_name(c->precision));
-  struct training t = open_training(device, c);
+  struct training t = train_stack(device, c);
   if (device->scaled) {
     MUST(mn_tape_step(t.pass->tape));
     MUST(mn_model_measure(t.model)); /* which such a large step may have moved past its planes' range */
@@ -147,7 +147,7 @@ static void measured_steps_repeat_their_bytes(void **state) {
   for (size_t p = 0; p < COUNT(fused_precisions); p++) {
     const struct fused_case c = stack_for(*state, fused_precisions[p]);
     struct mn_device *device = open_guarded(*state, mn_precision_name(c.precision));
-    struct training t = open_training(device, &c);
+    struct training t = train_stack(device, &c);
     struct bytes moved = moved_by(&t, 1);
     char *start = download(&t, &moved), *first = NULL;
     for (int run = 0; run < (quick() ? 3 : 20); run++) {
@@ -198,7 +198,7 @@ static void check_nonfinite(const char *name, const struct fused_case *c) {
   /* The last is finite as z is, but not its variance. */
   static const double bad[] = {INFINITY, -INFINITY, NAN, 1e22};
   struct mn_device *device = open_guarded(name, mn_precision_name(c->precision));
-  struct training t = open_training(device, c);
+  struct training t = train_stack(device, c);
   struct bytes moved = moved_by(&t, 0);
   char *start = download(&t, &moved), what[64];
   int64_t count = mn_tensor_count(t.pass->x);
@@ -232,7 +232,7 @@ static void nonfinite_steps_write_nothing(void **state) {
  * time around, by kernels given one by one. Then the step is taken again, and measures. */
 static void check_overflow(const char *where, const struct fused_case *c) {
   struct mn_device *device = open_guarded(where, mn_precision_name(c->precision));
-  struct training t = open_training(device, c);
+  struct training t = train_stack(device, c);
   struct mn_tape *tape = t.pass->tape;
   struct bytes moved = moved_by(&t, 0);
   char *start = download(&t, &moved);
@@ -248,7 +248,7 @@ static void check_overflow(const char *where, const struct fused_case *c) {
     MUST(mn_tape_step(tape));
     must_go_on(&t, &moved, start);
     for (int k = 0; k < t.model->depth; k++)
-      assert_rounded(device, t.model->layers[k].parameters[MN_BLOCK_WEIGHT]);
+      assert_planes(device, "a weight", &t.model->layers[k].parameters[MN_BLOCK_WEIGHT]->value);
   }
   free(start);
   close_training(&t);
@@ -304,8 +304,6 @@ static void a_step_holds_little_more_than_its_data(void **state) {
   for (size_t p = 0; p < COUNT(fused_precisions); p++)
     check_held(*state, mn_precision_name(fused_precisions[p]));
 }
-
-#define BOTH(test) ON("cpu", test), ON("cuda", test)
 
 int main(void) {
   const struct CMUnitTest tests[] = {

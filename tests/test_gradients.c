@@ -489,8 +489,6 @@ static void scaled_passes_add_up(void **state) {
   mn_device_close(device);
 }
 
-#define BOTH(test) ON("cpu", test), ON("cuda", test)
-
 int main(void) {
   omp_set_num_threads(1); /* thousands of forwards, each too small to share */
   const struct CMUnitTest tests[] = {

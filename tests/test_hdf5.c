@@ -1,17 +1,12 @@
 /* The lock around HDF5, which one thread may take twice and threads take in turn, and the reason that HDF5
  * gives for a failure. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
 #include <hdf5.h>
 #include <pthread.h>
 #include <string.h>
 #include <time.h>
 
 #include "data/hdf5/hdf5.h"
+#include "tests/skip.h"
 
 static int entered; /* guarded by the lock */
 static _Atomic int started;

@@ -1,16 +1,11 @@
 /* How many threads a rank is due on its host, and how it names itself. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
 #include "engine/ranks/ranks.h"
+#include "tests/skip.h"
 
 /* The cores first … last; last below first: none that is known. */
 static cpu_set_t cores(int first, int last) {

@@ -47,7 +47,7 @@ static herr_t copy_one(hid_t model, const char *name, const H5L_info_t *info, vo
 /* Makes a file of the weights in another, and of nothing else that minnow knows. */
 static void copy_weights(const char *name, const char *from, hid_t type, int packed) {
   hid_t source = H5Fopen(from, H5F_ACC_RDONLY, H5P_DEFAULT);
-  struct copy copy = {H5Fcreate(name, H5F_ACC_TRUNC, H5P_DEFAULT, H5P_DEFAULT), type, packed};
+  struct copy copy = {create_file(name), type, packed};
   assert_true(source >= 0 && copy.file >= 0);
   H5Gclose(H5Gcreate2(copy.file, "model", H5P_DEFAULT, H5P_DEFAULT, H5P_DEFAULT));
   assert_true(H5Literate_by_name(source, "model", H5_INDEX_NAME, H5_ITER_INC, NULL, copy_one, &copy,
@@ -245,7 +245,7 @@ static void values_have_to_be_finite(void **state) {
 
 static void files_without_weights_are_refused(void **state) {
   write_text("text.h5", "no HDF5");
-  hid_t file = H5Fcreate("link.h5", H5F_ACC_TRUNC, H5P_DEFAULT, H5P_DEFAULT);
+  hid_t file = create_file("link.h5");
   assert_true(H5Lcreate_external("run.h5", "/model", file, "model", H5P_DEFAULT, H5P_DEFAULT) >= 0);
   assert_true(H5Fclose(file) >= 0);
   assert_refused(INIT("missing.h5"), 66, "missing.h5");
@@ -356,7 +356,7 @@ static void labels_have_to_be_the_models(void **state) {
   const float x[6 * 4] = {0};
   const int y[6] = {0, 1, 2, 0, 5, 3};
   static const char *const groups[] = {"", "train/", "test/"};
-  hid_t file = H5Fcreate("labels.h5", H5F_ACC_TRUNC, H5P_DEFAULT, H5P_DEFAULT);
+  hid_t file = create_file("labels.h5");
   for (int part = 0; part < 3; part++) {
     const hsize_t shape[] = {part == 1 ? 3 : 6, 4}; /* labels 0 to 2 to train with */
     char name[16];

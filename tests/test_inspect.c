@@ -1,11 +1,5 @@
 /* The JSON writer, and what info, verify and diff say: of checkpoints, of other HDF5 files, of what is
  * broken. Every answer with json is parsed by a small parser of its own, which takes nothing but JSON. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
 #include <float.h>
 #include <hdf5.h>
 
@@ -205,16 +199,6 @@ static void put_attribute(hid_t object, const char *name, hid_t type, hsize_t co
   H5Sclose(space);
 }
 
-static hid_t put_dataset(hid_t file, const char *name, hid_t type, int rank, const hsize_t *shape,
-                         hid_t creation, const void *values) {
-  hid_t space = H5Screate_simple(rank, shape, NULL);
-  hid_t dataset = H5Dcreate2(file, name, type, space, H5P_DEFAULT, creation, H5P_DEFAULT);
-  assert_true(dataset >= 0);
-  if (values) assert_true(H5Dwrite(dataset, type, H5S_ALL, H5S_ALL, H5P_DEFAULT, values) >= 0);
-  H5Sclose(space);
-  return dataset;
-}
-
 enum { ROWS = 300000 };
 
 /* Data to train on, x [300000, 4] in chunks with checksums (4.8 MB) and labels y, and other things. */
@@ -226,25 +210,24 @@ static void make_dataset(const char *to) {
   const char *strings[3] = {"one", "", "three"};
   y[7] = 9;
   mn_hdf5_lock();
-  hid_t file = H5Fcreate(to, H5F_ACC_TRUNC, H5P_DEFAULT, H5P_DEFAULT);
-  hid_t chunked = H5Pcreate(H5P_DATASET_CREATE), string = H5Tcopy(H5T_C_S1);
-  H5Pset_chunk(chunked, 2, chunk);
+  hid_t file = create_file(to);
+  hid_t chunked = in_chunks(2, chunk), string = H5Tcopy(H5T_C_S1);
   H5Pset_fletcher32(chunked);
   H5Tset_size(string, H5T_VARIABLE);
-  hid_t dataset = put_dataset(file, "x", H5T_NATIVE_FLOAT, 2, shape, chunked, x);
+  put_dataset(file, "x", H5T_NATIVE_FLOAT, 2, shape, chunked, H5T_NATIVE_FLOAT, x);
+  hid_t dataset = H5Dopen2(file, "x", H5P_DEFAULT);
   put_attribute(dataset, "units \"u\"", string, 0, &strings[0]);
   put_attribute(dataset, "factor", H5T_NATIVE_DOUBLE, 0, &scale);
   put_attribute(dataset, "list", H5T_NATIVE_DOUBLE, 3, list);
   H5Dclose(dataset);
-  H5Dclose(put_dataset(file, "y", H5T_NATIVE_INT, 1, shape, H5P_DEFAULT, y));
-  H5Dclose(put_dataset(file, "names", string, 1, &three, H5P_DEFAULT, strings));
-  H5Dclose(put_dataset(file, "scalar", H5T_NATIVE_DOUBLE, 0, NULL, H5P_DEFAULT, &scale));
-  H5Dclose(put_dataset(file, "unwritten", H5T_NATIVE_UINT8, 2, shape, H5P_DEFAULT, NULL));
+  put_dataset(file, "y", H5T_NATIVE_INT, 1, shape, H5P_DEFAULT, H5T_NATIVE_INT, y);
+  put_dataset(file, "names", string, 1, &three, H5P_DEFAULT, string, strings);
+  put_dataset(file, "scalar", H5T_NATIVE_DOUBLE, 0, NULL, H5P_DEFAULT, H5T_NATIVE_DOUBLE, &scale);
+  put_dataset(file, "unwritten", H5T_NATIVE_UINT8, 2, shape, H5P_DEFAULT, H5T_NATIVE_UINT8, NULL);
   hid_t group = H5Gcreate2(file, "more", H5P_DEFAULT, H5P_DEFAULT, H5P_DEFAULT);
   H5Lcreate_soft("/nowhere", group, "gone", H5P_DEFAULT, H5P_DEFAULT);
   H5Gclose(group);
   H5Tclose(string);
-  H5Pclose(chunked);
   assert_true(H5Fclose(file) >= 0);
   mn_hdf5_unlock();
   free(x);
@@ -272,7 +255,7 @@ static void test_info_other(void **state) {
 /* HDF5 that is no data to train on is described all the same. */
 static void test_info_no_dataset(void **state) {
   mn_hdf5_lock();
-  hid_t file = H5Fcreate(path, H5F_ACC_TRUNC, H5P_DEFAULT, H5P_DEFAULT);
+  hid_t file = create_file(path);
   assert_true(H5Fclose(file) >= 0);
   mn_hdf5_unlock();
   assert_int_equal(run(INFO, path, NULL, 0), MN_OK);
@@ -285,7 +268,7 @@ static void test_info_no_dataset(void **state) {
 /* Names and texts of a file cannot steer a terminal. */
 static void test_info_control_characters(void **state) {
   mn_hdf5_lock();
-  hid_t file = H5Fcreate(path, H5F_ACC_TRUNC, H5P_DEFAULT, H5P_DEFAULT);
+  hid_t file = create_file(path);
   static const char *const names[] = {"a\x1b[2Jb", "c\x7f\x1b]0;x\x07", "\xc2\x9bJ é\x9b\xffxy"};
   for (int i = 0; i < 3; i++) H5Gclose(H5Gcreate2(file, names[i], H5P_DEFAULT, H5P_DEFAULT, H5P_DEFAULT));
   assert_true(H5Fclose(file) >= 0);
@@ -418,11 +401,9 @@ static void test_verify_lost_name(void **state) {
 static void test_verify_odd(void **state) {
   hsize_t shape[2] = {4, 6};
   mn_hdf5_lock();
-  hid_t file = H5Fcreate(path, H5F_ACC_TRUNC, H5P_DEFAULT, H5P_DEFAULT),
-        creation = H5Pcreate(H5P_DATASET_CREATE);
+  hid_t file = create_file(path), creation = H5Pcreate(H5P_DATASET_CREATE);
   H5Pset_external(creation, "/etc/passwd", 0, 96);
-  H5Dclose(put_dataset(file, "out", H5T_IEEE_F32LE, 2, shape, creation, NULL));
-  H5Pclose(creation);
+  put_dataset(file, "out", H5T_IEEE_F32LE, 2, shape, creation, H5T_IEEE_F32LE, NULL);
   assert_true(H5Fclose(file) >= 0);
   mn_hdf5_unlock();
   assert_int_equal(run(INFO, path, NULL, 0), MN_OK);
@@ -430,7 +411,7 @@ static void test_verify_odd(void **state) {
   assert_int_equal(run(VERIFY, path, NULL, 0), MN_BAD_DATA);
   assert_says("/out keeps its data in other files");
   mn_hdf5_lock();
-  file = H5Fcreate(path, H5F_ACC_TRUNC, H5P_DEFAULT, H5P_DEFAULT);
+  file = create_file(path);
   hid_t group = H5Gcreate2(file, "circle", H5P_DEFAULT, H5P_DEFAULT, H5P_DEFAULT);
   H5Lcreate_hard(file, "circle", group, "round", H5P_DEFAULT, H5P_DEFAULT);
   H5Lcreate_hard(file, "circle", group, "and", H5P_DEFAULT, H5P_DEFAULT);
@@ -441,7 +422,7 @@ static void test_verify_odd(void **state) {
   assert_says("nested more than 15 deep or in a circle");
   for (int deep = 15; deep <= 16; deep++) {
     mn_hdf5_lock();
-    file = H5Fcreate(path, H5F_ACC_TRUNC, H5P_DEFAULT, H5P_DEFAULT);
+    file = create_file(path);
     char name[64] = "";
     for (int i = 0; i < deep; i++)
       H5Gclose(H5Gcreate2(file, strcat(name, "/g"), H5P_DEFAULT, H5P_DEFAULT, H5P_DEFAULT));

@@ -5,20 +5,10 @@
 #include "train/minnow.h"
 
 #include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
-
-#include <cmocka.h>
-
-#define MUST(call)                                                                                           \
-  do {                                                                                                       \
-    mn_status must_status_ = (call);                                                                         \
-    if (must_status_ != MN_OK) fail_msg("%s: %d, %s", #call, must_status_, mn_message());                    \
-  } while (0)
 
 enum { BATCH = 32, HALF = 12, STEPS = 24 };
 static const char data[] = "data/digits.h5";

@@ -2,6 +2,7 @@
 #include "data/loader.h"
 #include "kernels/planes.h"
 #include "tests/order_rows.h"
+#include "tests/planes_read.h"
 #include "tests/rows_made.h"
 
 enum { EPOCHS = 8 };
@@ -53,33 +54,19 @@ static mn_status fill(struct mn_device *device, struct mn_loader *loader, int64_
   return MN_OK;
 }
 
-/* x as doubles; what scaled planes hold is in their first plane. */
-static double *read_x(struct mn_device *device, const struct mn_batch *batch) {
-  int64_t count = batch->rows * batch->x.cols;
-  double *out = malloc((size_t)count * sizeof *out);
-  assert_non_null(out);
-  if (!batch->x.planes[0]) {
-    MUST(mn_device_read(device, out, batch->x.real, count));
+/* x as doubles: the reals, or what one of the planes holds. */
+static double *read_x(struct mn_device *device, const struct mn_batch *batch, int which) {
+  struct mn_operand x = batch->x;
+  double *out = zeros(batch->rows * x.cols);
+  x.rows = batch->rows;
+  if (!x.planes[0]) {
+    MUST(mn_device_read(device, out, x.real, x.rows * x.cols));
     return out;
   }
-  assert_null(batch->x.real);
-  if (batch->x.scale) {
-    float *plane = read_float16(device, batch->x.planes[0], count);
-    for (int64_t i = 0; i < count; i++) out[i] = plane[i];
-    free(plane);
-    return out;
-  }
-  char *raw = malloc((size_t)count * device->plane);
-  assert_non_null(raw);
-  MUST(device->kernels->download(device, raw, batch->x.planes[0], (size_t)count * device->plane));
-  for (int64_t i = 0; i < count; i++) {
-    uint32_t bits = 0;
-    float value;
-    memcpy((char *)&bits + sizeof bits - device->plane, raw + (size_t)i * device->plane, device->plane);
-    memcpy(&value, &bits, sizeof value);
-    out[i] = value;
-  }
-  free(raw);
+  assert_null(x.real);
+  struct planes p = get_planes(device, &x);
+  for (int64_t i = 0; i < p.count; i++) out[i] = plane_at(&p, which, i);
+  free_planes(&p);
   return out;
 }
 
@@ -113,9 +100,8 @@ static void check(struct mn_device *device, const struct made *m, const struct m
                   int64_t position, int64_t *const *epochs) {
   const int64_t inputs = m->base.inputs;
   const float factor = check_scale(device, m, batch, position, epochs);
-  double *x = read_x(device, batch), *y = NULL;
-  float *low = NULL;
-  if (batch->x.planes[1]) low = read_float16(device, batch->x.planes[1], batch->rows * inputs);
+  double *x = read_x(device, batch, 0), *y = NULL,
+         *low = batch->x.planes[1] ? read_x(device, batch, 1) : NULL;
   int32_t *labels = malloc((size_t)batch->rows * sizeof *labels);
   assert_non_null(labels);
   if (m->base.classes) {
@@ -561,7 +547,7 @@ static void streams_digits(void **state) {
   for (int b = 0; b < 3; b++) {
     struct mn_batch batch;
     MUST(fill(device, loader, 479, &batch));
-    double *found = read_x(device, &batch);
+    double *found = read_x(device, &batch, 0);
     MUST(device->kernels->download(device, labels, batch.y, sizeof labels));
     for (int i = 0; i < 479; i++) {
       assert_int_equal(labels[i], y[rows[b * 479 + i]]);
@@ -577,23 +563,22 @@ static void streams_digits(void **state) {
 }
 
 int main(void) {
-#define EACH(test) ON("cpu", test), ON("cuda", test)
   const struct CMUnitTest tests[] = {
-      EACH(streams_in_order),
-      EACH(streams_as_stored),
-      EACH(streams_inputs_alone),
-      EACH(resumes_anywhere),
-      EACH(does_not_depend_on_timing),
-      EACH(keeps_two_fillings),
-      EACH(each_batch_has_its_scale),
-      EACH(gives_reals_where_asked),
-      EACH(hands_on_errors),
-      EACH(a_window_stays_until_it_is_gathered),
-      EACH(closes_promptly),
-      EACH(refuses),
-      EACH(places_by_size),
-      EACH(gives_way_where_memory_is_gone),
-      EACH(streams_digits),
+      BOTH(streams_in_order),
+      BOTH(streams_as_stored),
+      BOTH(streams_inputs_alone),
+      BOTH(resumes_anywhere),
+      BOTH(does_not_depend_on_timing),
+      BOTH(keeps_two_fillings),
+      BOTH(each_batch_has_its_scale),
+      BOTH(gives_reals_where_asked),
+      BOTH(hands_on_errors),
+      BOTH(a_window_stays_until_it_is_gathered),
+      BOTH(closes_promptly),
+      BOTH(refuses),
+      BOTH(places_by_size),
+      BOTH(gives_way_where_memory_is_gone),
+      BOTH(streams_digits),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,20 +1,15 @@
 /* The log of a run: what resuming keeps of it, and that a log that cannot be read is left as it is. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-
-#include <cmocka.h>
 #include <errno.h>
 #include <jansson.h>
 #include <math.h>
 #include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
 #include <sys/resource.h>
 #include <unistd.h>
 
+#include "tests/skip.h"
 #include "train/command/log.h"
 #include "train/optimizer.h"
 

@@ -2,10 +2,10 @@
  * stand in memory as two halves too, through updates, saves and resuming. */
 #include <unistd.h>
 
+#include "tests/planes_read.h"
 #include "tests/saving.h"
 #include "tests/training.h"
 
-#include "kernels/planes.h"
 #include "train/checkpoint/checkpoint.h"
 
 /* Floats of all sizes with subnormals, infinities, and finite ones whose copy is infinite among them; every
@@ -34,21 +34,12 @@ static double *ordinary_floats(int64_t count, uint64_t seed) {
   return values;
 }
 
-static float copied(const struct mn_device *device, const void *copy, int64_t i) {
-  if (device->plane == sizeof(float)) return ((const float *)copy)[i];
-  return mn_join_halves(((const uint16_t *)copy)[i], 0);
-}
-
 /* The weight is these floats, bit for bit, and its copy is them rounded. */
 static void assert_master(struct mn_device *device, const struct mn_tensor *w, const double *expected) {
-  const int64_t count = mn_tensor_count(w);
   double *values = read_values(device, w);
-  void *copy = zeros(count);
-  assert_memory_equal(values, expected, (size_t)count * sizeof *values);
-  MUST(device->kernels->download(device, copy, w->value.planes[0], (size_t)count * device->plane));
-  for (int64_t i = 0; i < count; i++)
-    assert_true(copied(device, copy, i) == mn_to_upper_half((float)expected[i]));
-  free(values), free(copy);
+  assert_memory_equal(values, expected, (size_t)mn_tensor_count(w) * sizeof *values);
+  assert_planes(device, w->name, &w->value);
+  free(values);
 }
 
 static struct mn_tensor *weight_of(struct mn_device *device, int64_t rows, int64_t cols) {
@@ -202,7 +193,7 @@ static void products_update_every_bit(void **state) {
   static const int64_t sizes[][3] = {{24, 40, 16},      {130, 72, 33},     {512, 512, 64},
                                      {2048, 2048, 128}, {2040, 2056, 136}, {2048, 4096, 2304}};
   struct mn_device *device = open_or_skip(*state, "bf16");
-  const int large = device->type == MN_DEVICE_CUDA && !getenv("MINNOW_QUICK");
+  const int large = device->type == MN_DEVICE_CUDA && !quick();
   for (size_t s = 0; s < (large ? COUNT(sizes) : 2); s++)
     for (int way = 0; way < 8; way++) {
       device->force_cublas = way / 4;
@@ -258,7 +249,6 @@ static void a_nan_stays_a_nan(void **state) {
                                   0xffff8000u, 0x7f800001u, 0xff80ffffu};
   struct mn_device *device = open_or_skip(*state, "bf16");
   struct mn_tensor *w = weight_of(device, 1, COUNT(bits));
-  char copy[COUNT(bits) * sizeof(float)];
   float *floats;
   MUST(device->kernels->allocate_host(device, (void **)&floats, sizeof bits));
   memcpy(floats, bits, sizeof bits);
@@ -269,16 +259,13 @@ static void a_nan_stays_a_nan(void **state) {
     memcpy(written.real, bits, sizeof bits);
   MUST(device->kernels->round(device, &written, 0));
   double *values = read_values(device, w);
-  MUST(device->kernels->download(device, copy, w->value.planes[0], COUNT(bits) * device->plane));
-  for (int64_t i = 0; i < (int64_t)COUNT(bits); i++)
-    assert_true(isnan(values[i]) && isnan(copied(device, copy, i)));
+  for (size_t i = 0; i < COUNT(bits); i++) assert_true(isnan(values[i]));
+  assert_planes(device, "NaNs", &w->value);
   device->kernels->release_host(device, floats);
   free(values);
   mn_tensor_free(device, w);
   mn_device_close(device);
 }
-
-#define BOTH(test) ON("cpu", test), ON("cuda", test)
 
 int main(void) {
   const struct CMUnitTest tests[] = {

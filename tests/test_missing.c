@@ -26,11 +26,9 @@ static int below(int n) {
 
 static void put_values(hid_t id, const char *name, const struct draw *d, const double *values, hsize_t cols) {
   const hsize_t size[2] = {ROWS, cols}, chunk[2] = {16, 2};
-  hid_t space = H5Screate_simple(cols ? 2 : 1, size, NULL), creation = H5Pcreate(H5P_DATASET_CREATE);
-  if (d->chunked) assert_true(H5Pset_chunk(creation, cols ? 2 : 1, chunk) >= 0);
-  hid_t set = H5Dcreate2(id, name, d->stored, space, H5P_DEFAULT, creation, H5P_DEFAULT);
-  assert_true(H5Dwrite(set, H5T_NATIVE_DOUBLE, H5S_ALL, H5S_ALL, H5P_DEFAULT, values) >= 0);
-  H5Dclose(set), H5Pclose(creation), H5Sclose(space);
+  const int rank = cols ? 2 : 1;
+  put_dataset(id, name, d->stored, rank, size, in_chunks(rank, d->chunked ? chunk : NULL), H5T_NATIVE_DOUBLE,
+              values);
 }
 
 /* Writes the attribute that makes `marker` missing, but no value from 2 to 90. */
@@ -273,11 +271,9 @@ static void ignores_other_fill_values(void **state) {
   const hsize_t size[2] = {4, 2};
   const float zero = 0, values[8] = {0, 1, 0, 2, 0, 3, 0, 4};
   const int flags[3] = {0, 1, 2};
-  hid_t id = create(), space = H5Screate_simple(2, size, NULL), creation = H5Pcreate(H5P_DATASET_CREATE);
+  hid_t id = create(), creation = in_chunks(2, NULL);
   assert_true(H5Pset_fill_value(creation, H5T_NATIVE_FLOAT, &zero) >= 0);
-  hid_t x = H5Dcreate2(id, "x", H5T_NATIVE_FLOAT, space, H5P_DEFAULT, creation, H5P_DEFAULT);
-  assert_true(H5Dwrite(x, H5T_NATIVE_FLOAT, H5S_ALL, H5S_ALL, H5P_DEFAULT, values) >= 0);
-  H5Dclose(x), H5Pclose(creation), H5Sclose(space);
+  put_dataset(id, "x", H5T_NATIVE_FLOAT, 2, size, creation, H5T_NATIVE_FLOAT, values);
   put_attribute(id, "x", "flag_values", H5T_NATIVE_INT, 3, H5T_NATIVE_INT, flags);
   put_labels(id, "y", 4);
   done(id);

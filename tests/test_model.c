@@ -3,12 +3,6 @@
 
 #include "train/checkpoint/checkpoint.h"
 
-#define MUST(call)                                                                                           \
-  do {                                                                                                       \
-    mn_status must_status_ = (call);                                                                         \
-    if (must_status_ != MN_OK) fail_msg("%s: %d, %s", #call, must_status_, mn_message());                    \
-  } while (0)
-
 static void assert_same_models(const struct mn_model *a, const struct mn_model *b) {
   double x[64], y[64];
   assert_int_equal(a->count, b->count);

@@ -36,21 +36,13 @@ static void make_file(H5F_libver_t version, hid_t x_type, hid_t z_type) {
   const float values[12] = {1, 2, 3, 4, 5, 6};
   const int labels[6] = {0, 1, 0, 1};
   mn_hdf5_lock();
-  hid_t access = H5Pcreate(H5P_FILE_ACCESS), matrix = H5Screate_simple(2, shape, NULL);
-  hid_t column = H5Screate_simple(1, shape, NULL);
+  hid_t access = H5Pcreate(H5P_FILE_ACCESS);
   H5Pset_libver_bounds(access, version, H5F_LIBVER_LATEST);
   hid_t file = H5Fcreate(path, H5F_ACC_TRUNC, H5P_DEFAULT, access);
-  const hid_t types[] = {x_type, H5T_STD_I32LE, z_type};
-  for (int i = 0; i < 3; i++) {
-    static const char *const names[] = {"x", "y", "z"};
-    hid_t set =
-        H5Dcreate2(file, names[i], types[i], i == 1 ? column : matrix, H5P_DEFAULT, H5P_DEFAULT, H5P_DEFAULT);
-    const hid_t memory = i == 1 ? H5T_NATIVE_INT : H5T_NATIVE_FLOAT;
-    assert_true(
-        H5Dwrite(set, memory, H5S_ALL, H5S_ALL, H5P_DEFAULT, i == 1 ? (const void *)labels : values) >= 0);
-    H5Dclose(set);
-  }
-  H5Sclose(matrix), H5Sclose(column), H5Pclose(access);
+  put_dataset(file, "x", x_type, 2, shape, H5P_DEFAULT, H5T_NATIVE_FLOAT, values);
+  put_dataset(file, "y", H5T_STD_I32LE, 1, shape, H5P_DEFAULT, H5T_NATIVE_INT, labels);
+  put_dataset(file, "z", z_type, 2, shape, H5P_DEFAULT, H5T_NATIVE_FLOAT, values);
+  H5Pclose(access);
   assert_true(H5Fclose(file) >= 0);
   mn_hdf5_unlock();
 }

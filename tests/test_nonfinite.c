@@ -165,7 +165,7 @@ static void a_norm_that_is_not_finite_skips(void **state) {
 /* Also right before a step that is skipped, and right after it. */
 static void stopping_among_skips_does_not_show(void **state) {
   /* Under compute-sanitizer all of them would take an hour. */
-  const size_t count = getenv("MINNOW_QUICK") ? 1 : COUNT(skips);
+  const size_t count = quick() ? 1 : COUNT(skips);
   for (size_t s = 0; s < count; s++) {
     struct run whole;
     open_overflowing(&whole, *state, &skips[s], 0, SPREAD, NULL);
@@ -335,16 +335,15 @@ static void there_is_no_third_way(void **state) {
 }
 
 int main(void) {
-#define EACH(test) ON("cpu", test), ON("cuda", test)
   const struct CMUnitTest tests[] = {
-      EACH(a_skipped_step_has_never_been),
-      EACH(a_norm_that_is_not_finite_skips),
-      EACH(stopping_among_skips_does_not_show),
-      EACH(ten_in_a_row_are_a_divergence),
-      EACH(a_parameter_that_is_not_finite_ends_the_run),
-      EACH(an_update_may_overflow),
-      EACH(an_evaluation_names_its_rows),
-      EACH(there_is_no_third_way),
+      BOTH(a_skipped_step_has_never_been),
+      BOTH(a_norm_that_is_not_finite_skips),
+      BOTH(stopping_among_skips_does_not_show),
+      BOTH(ten_in_a_row_are_a_divergence),
+      BOTH(a_parameter_that_is_not_finite_ends_the_run),
+      BOTH(an_update_may_overflow),
+      BOTH(an_evaluation_names_its_rows),
+      BOTH(there_is_no_third_way),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,11 +1,8 @@
 /* SGD and AdamW against PyTorch's rules, written out here on single numbers: momentum, weight decay,
  * Nesterov, the corrections of AdamW's means, clipping and accumulation, on the path where the update is
  * fused into the GEMM and on the one where gradients are stored first. */
-#include "tests/check.h"
-
-#include "kernels/planes.h"
-#include "train/optimizer.h"
-#include "train/pass.h"
+#include "tests/planes_read.h"
+#include "tests/training.h"
 
 enum { STEPS = 6, ROWS = 6, INPUTS = 5, OUTPUTS = 8 };
 static const double rates[STEPS] = {0.1, 0.1, 0.05, 0.2, 0, 0.03};
@@ -25,7 +22,7 @@ static struct mn_model *open_planned(struct mn_device *device, int depth, int64_
   return model;
 }
 
-static struct mn_model *open_model(struct mn_device *device, int depth) {
+static struct mn_model *open_small(struct mn_device *device, int depth) {
   return open_planned(device, depth, INPUTS, OUTPUTS, MN_PLAN_BLOCK);
 }
 
@@ -122,7 +119,7 @@ static void step_reference(struct reference *r, double rate) {
 
 static struct reference open_reference(struct mn_device *device, struct mn_optimizer_config config,
                                        int64_t rows) {
-  struct reference r = {.config = config, .model = open_model(device, 2)};
+  struct reference r = {.config = config, .model = open_small(device, 2)};
   MUST(mn_model_train(r.model, MN_STORE, NULL));
   MUST(mn_pass_open(&r.pass, r.model, MN_PASS_TRAIN, rows, 1, 0));
   return r;
@@ -134,55 +131,32 @@ static void close_reference(struct reference *r) {
   mn_model_close(r->model);
 }
 
-/* A model in training: its batch is config.accumulate passes of `rows`. */
-struct trained {
-  struct mn_model *model;
-  struct mn_optimizer *optimizer;
-  struct mn_pass *pass;
-};
-
-static struct trained train_model(struct mn_model *model, struct mn_optimizer_config config, int64_t rows) {
-  struct trained t = {.model = model};
-  MUST(mn_optimizer_open(&t.optimizer, t.model, &config));
-  MUST(mn_pass_open(&t.pass, t.model, MN_PASS_TRAIN, rows, 1.0 / config.accumulate, 0));
-  return t;
+static struct training open_trained(struct mn_device *device, struct mn_optimizer_config config,
+                                    int64_t rows) {
+  return train_model(open_small(device, 2), config, rows);
 }
 
-static struct trained open_trained(struct mn_device *device, struct mn_optimizer_config config,
-                                   int64_t rows) {
-  return train_model(open_model(device, 2), config, rows);
-}
-
-static void train(struct trained *t, int step) {
+static void train(struct training *t, int step) {
   MUST(mn_optimizer_rate(t->optimizer, rates[step], step));
   for (int k = 0; k < t->optimizer->config.accumulate; k++) propagate(t->pass, step, k * t->pass->rows);
   MUST(mn_optimizer_step(t->optimizer, t->pass->tape));
 }
 
-static void close_trained(struct trained *t) {
-  mn_pass_close(t->pass);
-  mn_optimizer_close(t->optimizer);
-  mn_model_close(t->model);
-}
-
 static void assert_same_model(const char *what, const struct mn_model *a, const struct mn_model *b,
                               double tolerance) {
   for (int i = 0; i < a->count; i++) {
-    char text[128];
-    int64_t count = mn_tensor_count(a->parameters[i]);
-    double *values = zeros(count), *expected = zeros(count);
-    MUST(mn_tensor_read(a->device, a->parameters[i], values));
-    MUST(mn_tensor_read(b->device, b->parameters[i], expected));
+    char text[256];
+    double *values = read_values(a->device, a->parameters[i]),
+           *expected = read_values(b->device, b->parameters[i]);
     snprintf(text, sizeof text, "%s, %s", what, a->parameters[i]->name);
-    const double error = distance(values, expected, count);
-    if (!(error <= tolerance)) fail_msg("%s: off by %g, more than %g", text, error, tolerance);
+    assert_close(text, values, expected, mn_tensor_count(a->parameters[i]), tolerance);
     free(values), free(expected);
   }
 }
 
 static void follow(struct mn_device *device, struct mn_optimizer_config config) {
   struct reference r = open_reference(device, config, ROWS);
-  struct trained t = open_trained(device, config, ROWS / config.accumulate);
+  struct training t = open_trained(device, config, ROWS / config.accumulate);
   assert_int_equal(t.optimizer->stored, config.clip > 0 || config.accumulate > 1);
   for (int step = 0; step < STEPS; step++) {
     char what[200];
@@ -196,7 +170,7 @@ static void follow(struct mn_device *device, struct mn_optimizer_config config) 
     assert_same_model(what, t.model, r.model, 1e-12);
   }
   close_reference(&r);
-  close_trained(&t);
+  close_training(&t);
 }
 
 static const double decays[] = {0, 0.1}, clips[] = {0, 0.05, 1e3};
@@ -240,24 +214,24 @@ static const struct mn_optimizer_config typical_adamw = {
     .accumulate = 1};
 
 /* Trains both alike, whose parameters are then the same, and closes them. */
-static void must_agree(const char *what, struct trained *one, struct trained *other) {
+static void must_agree(const char *what, struct training *one, struct training *other) {
   for (int step = 0; step < STEPS; step++) {
     train(one, step);
     train(other, step);
   }
   assert_same_model(what, one->model, other->model, 1e-12);
-  close_trained(one);
-  close_trained(other);
+  close_training(one);
+  close_training(other);
 }
 
 /* On a GPU the update of a weight needs no memory for its gradient, whatever the rule. */
 static void a_gpu_keeps_no_gradient(void **state) {
   struct mn_device *device = open_or_skip(*state, "fp32");
-  struct trained t = open_trained(device, typical_adamw, ROWS);
+  struct training t = open_trained(device, typical_adamw, ROWS);
   int stored = 0;
   for (int i = 0; i < t.model->count; i++) stored += t.model->parameters[i]->gradient != NULL;
   assert_int_equal(stored > 0, device->type == MN_DEVICE_CPU);
-  close_trained(&t);
+  close_training(&t);
   mn_device_close(device);
 }
 
@@ -268,9 +242,9 @@ static void fused_and_stored_updates_agree(void **state) {
     struct mn_optimizer_config config = {
         .rule = {.momentum = kind ? 0.9 : 0, .weight_decay = 0.01, .nesterov = kind == 2}, .accumulate = 1};
     if (kind == 3) config = typical_adamw;
-    struct trained fused = open_trained(device, config, ROWS);
+    struct training fused = open_trained(device, config, ROWS);
     config.clip = 1e30;
-    struct trained stored = open_trained(device, config, ROWS);
+    struct training stored = open_trained(device, config, ROWS);
     assert_false(fused.optimizer->stored);
     assert_true(stored.optimizer->stored);
     must_agree("fused and stored", &fused, &stored);
@@ -286,7 +260,7 @@ static void the_tape_clips_as_the_optimizer_does(void **state) {
     const enum mn_plan plan = kind < 4 ? MN_PLAN_BLOCK : MN_PLAN_NONE; /* of which a node has vectors alone */
     struct mn_optimizer_config config = {.rule = {.momentum = 0.9, .weight_decay = 0.01}, .accumulate = 1};
     if (kind % 2) config = typical_adamw;
-    struct trained tape = {.model = open_planned(device, 2, INPUTS, OUTPUTS, plan)};
+    struct training tape = {.model = open_planned(device, 2, INPUTS, OUTPUTS, plan)};
     MUST(mn_optimizer_open(&tape.optimizer, tape.model, &config));
     const struct mn_clipping clipping = {.max = kind % 4 < 2 ? 0.05 : 1e3,
                                          .rows = ROWS,
@@ -299,7 +273,7 @@ static void the_tape_clips_as_the_optimizer_does(void **state) {
     MUST(mn_model_train(tape.model, MN_UPDATE, &tape.optimizer->config.rule));
     MUST(mn_pass_open(&tape.pass, tape.model, MN_PASS_TRAIN, ROWS, 1, 0));
     config.clip = clipping.max;
-    struct trained stored = train_model(open_planned(device, 2, INPUTS, OUTPUTS, plan), config, ROWS);
+    struct training stored = train_model(open_planned(device, 2, INPUTS, OUTPUTS, plan), config, ROWS);
     must_agree("clipped by the tape", &tape, &stored);
   }
   release_all(&m);
@@ -308,13 +282,13 @@ static void the_tape_clips_as_the_optimizer_does(void **state) {
 
 /* The optimizer's own choice, where the model's gradients are more than products of rows by rows. */
 static void norms_without_gradients(void **state) {
-  static const char *const precisions[] = {"bf16", "fp16"};
-  for (size_t p = 0; p < COUNT(precisions); p++) {
-    struct mn_device *device = open_or_skip("cuda", precisions[p]);
+  static const char *const narrow[] = {"bf16", "fp16"};
+  for (size_t p = 0; p < COUNT(narrow); p++) {
+    struct mn_device *device = open_or_skip("cuda", narrow[p]);
     struct mn_optimizer_config config = {.rule = {.momentum = 0.9}, .clip = 0.05, .accumulate = 1};
-    struct trained ways[2];
+    struct training ways[2];
     for (int way = 0; way < 2; way++) {
-      struct trained *t = &ways[way];
+      struct training *t = &ways[way];
       config.rows = way * 8;
       t->model = open_planned(device, 2, 64, 64, MN_PLAN_BLOCK);
       MUST(mn_optimizer_open(&t->optimizer, t->model, &config));
@@ -330,11 +304,11 @@ static void norms_without_gradients(void **state) {
         MUST(device->kernels->synchronize(device));
       }
       assert_true(norms[0] > 10 * config.clip && fabs(norms[1] / norms[0] - 1) < 1e-3);
-      assert_same_model(precisions[p], ways[1].model, ways[0].model, 1e-4);
+      assert_same_model(narrow[p], ways[1].model, ways[0].model, 1e-4);
     }
     struct mn_pass *other;
     assert_int_equal(mn_pass_open(&other, ways[1].model, MN_PASS_TRAIN, 16, 1, 0), MN_USAGE);
-    close_trained(&ways[0]), close_trained(&ways[1]);
+    close_training(&ways[0]), close_training(&ways[1]);
     mn_device_close(device);
   }
 }
@@ -345,9 +319,9 @@ static void accumulated_batches_are_one_batch(void **state) {
     struct mn_optimizer_config config = {.rule = {.momentum = 0.9, .weight_decay = 0.01, .nesterov = 1},
                                          .clip = clip ? 0.1 : 0,
                                          .accumulate = 1};
-    struct trained whole = open_trained(device, config, 4 * ROWS);
+    struct training whole = open_trained(device, config, 4 * ROWS);
     config.accumulate = 4;
-    struct trained parts = open_trained(device, config, ROWS);
+    struct training parts = open_trained(device, config, ROWS);
     must_agree("4 batches and one", &whole, &parts);
   }
   mn_device_close(device);
@@ -355,7 +329,7 @@ static void accumulated_batches_are_one_batch(void **state) {
 
 static void float_follows_double(const char *where, struct mn_optimizer_config config) {
   struct mn_device *device = open_or_skip(where, "fp32"), *wide = open_or_skip("cpu", "fp64");
-  struct trained narrow = open_trained(device, config, ROWS), exact = open_trained(wide, config, ROWS);
+  struct training narrow = open_trained(device, config, ROWS), exact = open_trained(wide, config, ROWS);
   struct memory m = {.device = wide}, n = {.device = device};
   for (int step = 0; step < STEPS; step++) {
     train(&narrow, step);
@@ -368,8 +342,8 @@ static void float_follows_double(const char *where, struct mn_optimizer_config c
                  count, 1e-5);
     free(expected);
   }
-  close_trained(&narrow);
-  close_trained(&exact);
+  close_training(&narrow);
+  close_training(&exact);
   mn_device_close(device);
   mn_device_close(wide);
 }
@@ -382,21 +356,6 @@ static void fp32_follows_fp64(void **state) {
   float_follows_double(*state, typical_adamw);
 }
 
-/* A bfloat16 is the upper half of the float whose value it is; on the CPU it is kept as that float. */
-static void assert_copied(struct mn_device *device, const struct mn_tensor *w) {
-  const size_t size = device->plane;
-  const int64_t count = mn_tensor_count(w);
-  double *values = read_values(device, w);
-  char *copy = malloc((size_t)count * size);
-  assert_non_null(copy);
-  MUST(device->kernels->download(device, copy, w->value.planes[0], (size_t)count * size));
-  for (int64_t i = 0; i < count; i++) {
-    float rounded = mn_to_upper_half((float)values[i]);
-    assert_memory_equal((char *)&rounded + sizeof rounded - size, copy + (size_t)i * size, size);
-  }
-  free(values), free(copy);
-}
-
 /* In bf16 the GEMMs read a copy of W, rounded with halves away from zero; who updates W writes it. */
 static void updates_refresh_the_half_form(void **state) {
   struct mn_device *device = open_or_skip(*state, "bf16");
@@ -404,13 +363,13 @@ static void updates_refresh_the_half_form(void **state) {
     struct mn_optimizer_config config = {.rule = {.momentum = 0.9}, .accumulate = 1};
     if (kind / 2) config = typical_adamw;
     if (kind % 2) config.clip = 0.1;
-    struct trained t = open_trained(device, config, ROWS);
+    struct training t = open_trained(device, config, ROWS);
     train(&t, 0);
     for (int i = 0; i < t.model->count; i++) {
       const struct mn_tensor *w = t.model->parameters[i];
-      if (w->value.planes[0]) assert_copied(device, w);
+      assert_planes(device, w->name, &w->value);
     }
-    close_trained(&t);
+    close_training(&t);
   }
   mn_device_close(device);
 }
@@ -437,7 +396,7 @@ static void impossible_settings_are_refused(void **state) {
       {.rule = {.kind = MN_ADAMW, .beta1 = 0.9, .beta2 = 0.999, .eps = 1e-60}, .accumulate = 1},
   };
   struct mn_device *device = open_or_skip("cpu", "fp32");
-  struct mn_model *model = open_model(device, 1);
+  struct mn_model *model = open_small(device, 1);
   for (size_t i = 0; i < COUNT(wrong); i++) {
     struct mn_optimizer *optimizer;
     assert_int_equal(mn_optimizer_open(&optimizer, model, &wrong[i]), MN_USAGE);
@@ -446,8 +405,6 @@ static void impossible_settings_are_refused(void **state) {
   mn_model_close(model);
   mn_device_close(device);
 }
-
-#define BOTH(test) ON("cpu", test), ON("cuda", test)
 
 int main(void) {
   const struct CMUnitTest tests[] = {

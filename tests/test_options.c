@@ -1,15 +1,10 @@
 /* Options, parsed directly: defaults of each command, what is refused and in which words, and the way through
  * /config and back. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdio.h>
 #include <string.h>
 
-#include <cmocka.h>
-
 #include "kernels/device.h"
+#include "tests/skip.h"
 #include "train/check/check.h"
 #include "train/command/options.h"
 #include "train/trainer.h"

@@ -176,8 +176,6 @@ static void a_miss_says_so(void **state) {
   mn_device_close(device);
 }
 
-#define BOTH(test) ON("cpu", test), ON("cuda", test)
-
 int main(void) {
   H5Eset_auto2(H5E_DEFAULT, NULL, NULL);
   const struct CMUnitTest tests[] = {

@@ -1,29 +1,28 @@
 /* Products that are divided among ranks, on one GPU: a part of the library's product, of so many outputs each
  * as 2 or 4 ranks have, has the bytes of the whole. Skipped without a GPU, and says why. */
-#include "tests/parity_bench.h"
+#include "tests/products.h"
 
 /* rows: of the batch; cols: the outputs, which are divided; depth: the inputs. Each part starts at a multiple
  * of 256 bytes, as a rank's own memory does. The last is more than the device's scratch memory holds. */
 static const struct sizes WHOLES[] = {{128, 256, 192},  {64, 512, 4096},   {1024, 1024, 1024},
                                       {512, 2048, 256}, {256, 1024, 2048}, {64, 1536, 8192}};
-enum { WHOLES_COUNT = sizeof WHOLES / sizeof WHOLES[0] };
 
 /* A copy of some columns of a matrix of elements of `each` bytes. */
-static void *columns(struct bench *b, const void *from, int64_t rows, int64_t cols, int64_t first,
+static void *columns(struct memory *m, const void *from, int64_t rows, int64_t cols, int64_t first,
                      int64_t share, size_t each) {
-  char *host = get_raw(b, CUDA, from, (size_t)(rows * cols) * each);
+  char *host = get_bytes(m->device, from, (size_t)(rows * cols) * each);
   for (int64_t i = 0; i < rows; i++)
     memmove(host + (size_t)(i * share) * each, host + (size_t)(i * cols + first) * each,
             (size_t)share * each);
-  void *memory = put_raw(b, CUDA, host, (size_t)(rows * share) * each);
+  void *memory = put_bytes(m, host, (size_t)(rows * share) * each);
   free(host);
   return memory;
 }
 
 /* The outputs from `first` on of the weight, which are rows of it, or of dz. */
-static struct mn_operand part_of(struct bench *b, enum mn_form form, const struct mn_operand *whole,
+static struct mn_operand part_of(struct memory *m, enum mn_form form, const struct mn_operand *whole,
                                  int64_t first, int64_t share) {
-  const struct mn_device *device = b->on[CUDA];
+  const struct mn_device *device = m->device;
   const int64_t at = first * whole->cols;
   struct mn_operand part = *whole;
   if (form == MN_NT) {
@@ -33,27 +32,28 @@ static struct mn_operand part_of(struct bench *b, enum mn_form form, const struc
     return part;
   }
   part.whole = whole->cols, part.cols = share;
-  part.real = columns(b, whole->real, whole->rows, whole->cols, first, share, device->real);
+  part.real = columns(m, whole->real, whole->rows, whole->cols, first, share, device->real);
   if (device->planes)
-    part.planes[0] = columns(b, whole->planes[0], whole->rows, whole->cols, first, share, device->plane);
+    part.planes[0] = columns(m, whole->planes[0], whole->rows, whole->cols, first, share, device->plane);
   return part;
 }
 
 /* z = x·Wᵀ, or dW = dzᵀ·x, stored or added to numbers that are there. */
-static void *product(struct bench *b, enum mn_form form, enum mn_epilogue_kind kind,
+static void *product(struct memory *m, enum mn_form form, enum mn_epilogue_kind kind,
                      const struct mn_operand *x, const struct mn_operand *of) {
   const int64_t outputs = form == MN_NT ? of->rows : of->cols;
   const int64_t count = outputs * (form == MN_NT ? x->rows : x->cols);
-  struct mn_epilogue e = {.kind = kind, .into = poisoned_reals(b, CUDA, count)};
-  must(b->on[CUDA]->kernels->zero(b->on[CUDA], e.into, (size_t)count * b->on[CUDA]->real));
-  must(b->on[CUDA]->kernels->gemm(b->on[CUDA], form, form == MN_NT ? x : of, form == MN_NT ? of : x, &e));
-  return get_raw(b, CUDA, e.into, (size_t)count * b->on[CUDA]->real);
+  const size_t bytes = (size_t)count * m->device->real;
+  struct mn_epilogue e = {.kind = kind, .into = take_reals(m, NULL, count)};
+  MUST(m->device->kernels->zero(m->device, e.into, bytes));
+  MUST(m->device->kernels->gemm(m->device, form, form == MN_NT ? x : of, form == MN_NT ? of : x, &e));
+  return get_bytes(m->device, e.into, bytes);
 }
 
 /* How many of a part's rows (dW) or pieces of rows (z) have other bytes than the whole's. */
-static int64_t others(const struct bench *b, enum mn_form form, const void *whole, const void *part,
+static int64_t others(const struct memory *m, enum mn_form form, const void *whole, const void *part,
                       struct sizes z, int64_t first, int64_t share) {
-  const size_t real = b->on[CUDA]->real;
+  const size_t real = m->device->real;
   const int64_t rows = form == MN_NT ? z.rows : share;
   const size_t row = (size_t)(form == MN_NT ? share : z.depth) * real;
   int64_t count = 0;
@@ -65,92 +65,75 @@ static int64_t others(const struct bench *b, enum mn_form form, const void *whol
 }
 
 /* Returns how many of the parts would have other bytes if they were products of their own. */
-static int check_parts(struct bench *b, enum mn_form form, enum mn_epilogue_kind kind, struct sizes z,
+static int check_parts(struct memory *m, enum mn_form form, enum mn_epilogue_kind kind, struct sizes z,
                        int parts) {
   struct mn_operand x = {.rows = z.rows, .cols = z.depth}, whole = x;
   if (form == MN_NT)
     whole.rows = z.cols;
   else
     whole.cols = z.cols;
-  x = operand(b, CUDA, x, 11), whole = operand(b, CUDA, whole, 12);
-  void *expected = product(b, form, kind, &x, &whole);
+  x = operand(m, x, 11), whole = operand(m, whole, 12);
+  void *expected = product(m, form, kind, &x, &whole);
   const int64_t share = z.cols / parts;
   int apart = 0;
   for (int q = 0; q < parts; q++) {
-    struct mn_operand part = part_of(b, form, &whole, q * share, share);
-    void *found = product(b, form, kind, &x, &part);
-    const int64_t wrong = others(b, form, expected, found, z, q * share, share);
+    struct mn_operand part = part_of(m, form, &whole, q * share, share);
+    void *found = product(m, form, kind, &x, &part);
+    const int64_t wrong = others(m, form, expected, found, z, q * share, share);
     if (wrong)
       fail_msg("%s form %d kind %d, %lld by %lld by %lld: %lld rows of part %d of %d have other bytes",
-               mn_precision_name(b->precision), (int)form, (int)kind, (long long)z.rows, (long long)z.cols,
-               (long long)z.depth, (long long)wrong, q, parts);
+               mn_precision_name(m->device->precision), (int)form, (int)kind, (long long)z.rows,
+               (long long)z.cols, (long long)z.depth, (long long)wrong, q, parts);
     free(found);
     part.whole = 0;
-    found = product(b, form, kind, &x, &part);
-    apart += others(b, form, expected, found, z, q * share, share) > 0;
+    found = product(m, form, kind, &x, &part);
+    apart += others(m, form, expected, found, z, q * share, share) > 0;
     free(found);
   }
   free(expected);
-  clear_bench(b);
+  release_all(m);
   return apart;
 }
 
-static void all_parts(enum mn_precision precision) {
+static void parts_have_the_bytes_of_the_whole(void **state) {
   static const enum mn_epilogue_kind kinds[] = {MN_STORE, MN_ADD};
-  struct bench b;
-  int apart = 0, all = 0;
-  open_bench(&b, precision);
-  b.on[CUDA]->force_cublas = 1;
-  for (int i = 0; i < WHOLES_COUNT; i++)
-    for (int k = 0; k < 2 && !(quick() && i > 2); k++)
-      for (int parts = 2; parts <= 4; parts += 2) {
-        if (blind() && kinds[k] == MN_ADD) continue;
-        apart += check_parts(&b, MN_NT, kinds[k], WHOLES[i], parts);
-        apart += check_parts(&b, MN_TN, kinds[k], WHOLES[i], parts);
-        all += 2 * parts;
-      }
-  print_message("%s: %d of %d parts would have other bytes by an algorithm of their own\n",
-                mn_precision_name(precision), apart, all);
-  close_bench(&b);
-}
-
-static void fp64(void **state) {
-  all_parts(MN_FP64);
-}
-static void fp32(void **state) {
-  all_parts(MN_FP32);
-}
-static void tf32(void **state) {
-  all_parts(MN_TF32);
-}
-static void bf16(void **state) {
-  all_parts(MN_BF16);
-}
-static void fp16(void **state) {
-  all_parts(MN_FP16);
+  for (int p = MN_FP64; p <= MN_FP16; p++) {
+    struct memory m = {.device = open_or_skip("cuda", mn_precision_name((enum mn_precision)p))};
+    int apart = 0, all = 0;
+    m.device->force_cublas = 1;
+    for (size_t i = 0; i < (quick() ? 3 : COUNT(WHOLES)); i++)
+      for (int k = 0; k < 2 - blind(m.device->precision); k++)
+        for (int parts = 2; parts <= 4; parts += 2) {
+          apart += check_parts(&m, MN_NT, kinds[k], WHOLES[i], parts);
+          apart += check_parts(&m, MN_TN, kinds[k], WHOLES[i], parts);
+          all += 2 * parts;
+        }
+    print_message("%s: %d of %d parts would have other bytes by an algorithm of their own\n",
+                  mn_precision_name(m.device->precision), apart, all);
+    close_memory(&m);
+  }
 }
 
 /* More shapes than are kept: the first is asked for again, and its answer is the same. */
 static void shapes_that_are_forgotten(void **state) {
-  struct bench b;
-  open_bench(&b, MN_FP32);
+  struct memory m = {.device = open_or_skip("cuda", "fp32")};
   const struct sizes z = {128, 256, 192};
-  struct mn_operand x = operand(&b, CUDA, (struct mn_operand){.rows = 300, .cols = z.depth}, 11);
-  const struct mn_operand w = operand(&b, CUDA, (struct mn_operand){.rows = z.cols, .cols = z.depth}, 12);
+  struct mn_operand x = operand(&m, (struct mn_operand){.rows = 300, .cols = z.depth}, 11);
+  const struct mn_operand w = operand(&m, (struct mn_operand){.rows = z.cols, .cols = z.depth}, 12);
   x.rows = z.rows;
-  void *first = product(&b, MN_NT, MN_STORE, &x, &w);
-  for (x.rows = 1; x.rows <= 300; x.rows++) free(product(&b, MN_NT, MN_STORE, &x, &w));
+  void *first = product(&m, MN_NT, MN_STORE, &x, &w);
+  for (x.rows = 1; x.rows <= 300; x.rows++) free(product(&m, MN_NT, MN_STORE, &x, &w));
   x.rows = z.rows;
-  void *again = product(&b, MN_NT, MN_STORE, &x, &w);
+  void *again = product(&m, MN_NT, MN_STORE, &x, &w);
   assert_memory_equal(first, again, (size_t)(z.rows * z.cols) * sizeof(float));
   free(first), free(again);
-  close_bench(&b);
+  close_memory(&m);
 }
 
 int main(void) {
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(fp64), cmocka_unit_test(fp32), cmocka_unit_test(tf32),
-      cmocka_unit_test(bf16), cmocka_unit_test(fp16), cmocka_unit_test(shapes_that_are_forgotten),
+      cmocka_unit_test(parts_have_the_bytes_of_the_whole),
+      cmocka_unit_test(shapes_that_are_forgotten),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

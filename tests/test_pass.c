@@ -90,8 +90,6 @@ static void forward_gives_what_a_gemm_reads(void **state) {
   }
 }
 
-#define BOTH(test) ON("cpu", test), ON("cuda", test)
-
 int main(void) {
   const struct CMUnitTest tests[] = {
       BOTH(the_block_saves_its_statistics),

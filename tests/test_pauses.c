@@ -3,26 +3,15 @@
  * defined here over those of the C library: fflush, by which the training thread ends each line of the log,
  * and pwrite, by which the thread that saves writes: each can wait there for the other. And fsync, which does
  * nothing, so that what is left of a save once its file is there does not take as long as a disk likes. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
 #include <stdatomic.h>
 #include <sys/uio.h>
-#include <time.h>
 
 #include "tests/checkpoint_make.h"
-#include "train/command/commands.h"
+#include "tests/command_call.h"
 
 static atomic_int lines;        /* of the log so far; the first is no step's */
 static int writer_waits_for;    /* lines, in the first write */
 static int training_waits_from; /* the line after which the training thread waits for a checkpoint; 0: none */
-
-static void pause_for(int milliseconds) {
-  nanosleep(&(struct timespec){0, milliseconds * 1000000L}, NULL);
-}
 
 static void wait_for_checkpoint(void) {
   for (int i = 0; i < 10000 && access(path, F_OK) != 0; i++) pause_for(1);
@@ -45,23 +34,14 @@ ssize_t pwrite(int fd, const void *bytes, size_t size, off_t offset) {
   return pwritev(fd, &part, 1, offset);
 }
 
-/* Runs "train …", split at blanks, with a checkpoint and a log of every step. */
+/* A run with a checkpoint and a log of every step. */
 static void train(const char *options) {
-  char text[1024], *argv[64] = {"minnow"};
-  int argc = 1, done = 0;
-  struct mn_options parsed;
-  FILE *out = tmpfile();
-  assert_non_null(out);
-  assert_true(snprintf(text, sizeof text,
-                       "train --quiet --device cpu --in 4 --hidden 8 --groups 2 --head 3 --log-every 1 "
-                       "--checkpoint %s --log %s/run.jsonl %s",
-                       path, folder, options) < (int)sizeof text);
-  for (char *word = strtok(text, " "); word; word = strtok(NULL, " ")) argv[argc++] = word;
   lines = 0;
-  mn_status status = mn_options_parse(&parsed, argc, argv, &done);
-  if (status == MN_OK) status = mn_train(out, &parsed);
+  mn_status status = call_command(
+      "train --quiet --device cpu --in 4 --hidden 8 --groups 2 --head 3 --log-every 1 --checkpoint %s --log "
+      "%s/run.jsonl %s",
+      path, folder, options);
   if (status != MN_OK) fail_msg("%s: %s", options, mn_message());
-  fclose(out);
 }
 
 /* The steps of the log's lines of this kind, as " 4 7 10". */

@@ -36,12 +36,6 @@ static int get(const char *name, const char *set, hid_t memory, int rank, void *
   return sizes[0] ? (int)sizes[0] : -1;
 }
 
-static const struct result *run_well(const char *line) {
-  const struct result *r = run(line);
-  assert_succeeds(line, r);
-  return r;
-}
-
 #define TRAIN "train --quiet --device cpu --hidden 8 --groups 2 --batch 10 --epochs 3 --seed 3 "
 #define PREDICT "predict --device cpu --force --out out.h5 "
 #define EVAL "eval --quiet --device cpu "
@@ -109,7 +103,7 @@ static void targets_may_be_missing(void **state) {
 static void write_steep(const char *name, const char *from) {
   float bias[5];
   hid_t run = H5Fopen(from, H5F_ACC_RDONLY, H5P_DEFAULT);
-  hid_t file = H5Fcreate(name, H5F_ACC_TRUNC, H5P_DEFAULT, H5P_DEFAULT);
+  hid_t file = create_file(name);
   assert_true(H5Ocopy(run, "model", file, "model", H5P_DEFAULT, H5P_DEFAULT) >= 0);
   hid_t set = H5Dopen2(file, "model/head.bias", H5P_DEFAULT);
   assert_true(H5Dread(set, H5T_NATIVE_FLOAT, H5S_ALL, H5S_ALL, H5P_DEFAULT, bias) >= 0);
@@ -252,8 +246,7 @@ static void many_classes_have_no_matrix(void **state) {
 }
 
 static void write_rows(const char *name, const char *of_y, hid_t type, int cols, const void *values) {
-  hid_t file = H5Fcreate(name, H5F_ACC_TRUNC, H5P_DEFAULT, H5P_DEFAULT);
-  assert_true(file >= 0);
+  hid_t file = create_file(name);
   put(file, "x", H5T_NATIVE_FLOAT, 2, (hsize_t[]){ROWS, I}, x);
   if (values) put(file, of_y, type, cols > 1 ? 2 : 1, (hsize_t[]){ROWS, (hsize_t)cols}, values);
   if (type == H5T_NATIVE_INT) put(file, "names/many", type, 1, (hsize_t[]){ROWS}, many);

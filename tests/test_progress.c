@@ -1,17 +1,12 @@
 /* Progress where stderr is no terminal, by a clock that the test moves: a plain line each ten seconds. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
-
-#include <cmocka.h>
 #include <string.h>
 #include <time.h>
 #include <unistd.h>
 
 #include "kernels/clock.h"
+#include "tests/skip.h"
 #include "train/command/announce.h"
 
 /* In place of the system's clock. */

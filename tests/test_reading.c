@@ -40,11 +40,9 @@ static void *random_reals(size_t count, size_t real) {
 static void put_chunked(hid_t at, const char *name, hid_t type, hsize_t rows, hsize_t cols, hsize_t chunk,
                         const void *values) {
   const hsize_t size[2] = {rows, cols}, chunks[2] = {chunk, cols};
-  hid_t space = H5Screate_simple(2, size, NULL), creation = H5Pcreate(H5P_DATASET_CREATE);
-  assert_true((chunk ? H5Pset_chunk(creation, 2, chunks) : H5Pset_layout(creation, H5D_COMPACT)) >= 0);
-  hid_t id = H5Dcreate2(at, name, type, space, H5P_DEFAULT, creation, H5P_DEFAULT);
-  assert_true(H5Dwrite(id, type, H5S_ALL, H5S_ALL, H5P_DEFAULT, values) >= 0);
-  assert_true(H5Dclose(id) >= 0 && H5Pclose(creation) >= 0 && H5Sclose(space) >= 0);
+  hid_t creation = in_chunks(2, chunk ? chunks : NULL);
+  if (!chunk) assert_true(H5Pset_layout(creation, H5D_COMPACT) >= 0);
+  put_dataset(at, name, type, 2, size, creation, type, values);
 }
 
 static struct mn_dataset *opened_as(const char *x, const char *y) {

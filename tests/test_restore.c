@@ -2,7 +2,7 @@
  * another order of samples; more texts than a checkpoint has room for. */
 #include "tests/checkpoint_make.h"
 #include "tests/saving.h"
-#include "train/checkpoint/checkpoint.h"
+#include "train/runs/runs.h"
 
 static struct mn_device *device;
 static struct mn_model *model;

@@ -3,15 +3,12 @@
 #include "tests/command_run.h"
 
 #include "tests/check.h"
+#include "tests/log_read.h"
 #include "train/command/options.h"
 #include "train/runs/runs.h"
 
 #define QUIET "train --quiet --device cpu "
 #define TOLD "train --device cpu "
-
-static void succeed(const char *line) {
-  assert_succeeds(line, run(line));
-}
 
 static void copy(const char *to, const char *from) {
   static char bytes[1 << 20];
@@ -42,29 +39,6 @@ static void assert_lacks(const char *line, const char *word) {
     fail_msg("'%s' says '%s%s', with '%s'", line, r->out, r->err, word);
 }
 
-/* The lines of a log without what depends on the clock; free() it. */
-static char *read_log(const char *name) {
-  static char line[TEXT];
-  char *text = NULL;
-  size_t size;
-  FILE *file = fopen(name, "r"), *out = open_memstream(&text, &size);
-  assert_true(file && out);
-  while (fgets(line, sizeof line, file)) {
-    const char *time = strstr(line, "\"time\":");
-    assert_non_null(time);
-    fprintf(out, "%.*s\n", (int)(time - line), line);
-  }
-  fclose(file);
-  fclose(out);
-  return text;
-}
-
-static void assert_same_logs(const char *a, const char *b) {
-  char *one = read_log(a), *two = read_log(b);
-  assert_string_equal(one, two);
-  free(one), free(two);
-}
-
 /* ---- data ---- */
 
 enum { MOST_ROWS = 48 };
@@ -85,19 +59,15 @@ static void put_part(hid_t file, const char *part, const struct rows *rows, floa
   for (int i = 0; i < rows->count; i++) labels[i] = i % 3;
   x[0] += first;
   x[rows->count * I - 1] += last;
-  hid_t group = H5Gcreate2(file, part, H5P_DEFAULT, H5P_DEFAULT, H5P_DEFAULT);
-  hid_t space = H5Screate_simple(2, shape, NULL);
-  hid_t set = H5Dcreate2(group, "x", rows->stored, space, H5P_DEFAULT, H5P_DEFAULT, H5P_DEFAULT);
-  assert_true(H5Dwrite(set, H5T_NATIVE_FLOAT, H5S_ALL, H5S_ALL, H5P_DEFAULT, x) >= 0);
-  H5Dclose(set), H5Sclose(space), H5Gclose(group);
+  snprintf(name, sizeof name, "%s/x", part);
+  put_dataset(file, name, rows->stored, 2, shape, H5P_DEFAULT, H5T_NATIVE_FLOAT, x);
   snprintf(name, sizeof name, "%s/y", part);
   put(file, name, rows->numbers ? H5T_NATIVE_FLOAT : H5T_NATIVE_INT, rows->numbers ? 2 : 1, targets,
       rows->numbers ? (const void *)y : labels);
 }
 
 static void write_rows(const char *name, struct rows rows) {
-  hid_t file = H5Fcreate(name, H5F_ACC_TRUNC, H5P_DEFAULT, H5P_DEFAULT);
-  assert_true(file >= 0);
+  hid_t file = create_file(name);
   if (!rows.count) rows.count = 24;
   if (!rows.stored) rows.stored = H5T_IEEE_F32LE;
   put_part(file, "train", &rows, rows.first, rows.last);
@@ -112,8 +82,8 @@ static void write_rows(const char *name, struct rows rows) {
 static int set_up_runs(void **state) {
   if (set_up(state) != 0 || unlink("run.h5") != 0 || unlink("run.jsonl") != 0) return -1;
   write_rows("rows.h5", (struct rows){0});
-  succeed(QUIET LOGGED "--checkpoint whole.h5 --log whole.jsonl");
-  succeed(QUIET LOGGED "--checkpoint run.h5 --log run.jsonl --stop-at 6");
+  run_well(QUIET LOGGED "--checkpoint whole.h5 --log whole.jsonl");
+  run_well(QUIET LOGGED "--checkpoint run.h5 --log run.jsonl --stop-at 6");
   assert_int_equal(rename("run.h5", "part.h5"), 0);
   assert_int_equal(rename("run.jsonl", "part.jsonl"), 0);
   return 0;
@@ -151,7 +121,7 @@ static void the_course_may_change(void **state) {
     snprintf(noted, sizeof noted, "step 6 %s", changes[i][2]);
     assert_prints(line, told);
     assert_prints("info run.h5", noted);
-    succeed("verify run.h5");
+    run_well("verify run.h5");
     assert_int_equal(run("diff run.h5 whole.h5")->status, 1);
     /* What is changed stays so, and is told once. */
     assert_lacks(TOLD "--checkpoint run.h5 --resume", "resumed with");
@@ -168,10 +138,10 @@ static void a_log_that_is_not_there_is_told(void **state) {
 
 /* --momentum 0 of a run with Nesterov's leaves nothing that it could act on. */
 static void nesterov_goes_with_the_momentum(void **state) {
-  succeed(QUIET MODEL "--nesterov --stop-at 6 --checkpoint look.h5");
+  run_well(QUIET MODEL "--nesterov --stop-at 6 --checkpoint look.h5");
   assert_prints(TOLD "--checkpoint look.h5 --resume --momentum 0 --stop-at 8",
                 "resumed with --momentum 0 (was 0.9)");
-  succeed(QUIET "--checkpoint look.h5 --resume --stop-at 9");
+  run_well(QUIET "--checkpoint look.h5 --resume --stop-at 9");
   const char *line = QUIET "--checkpoint look.h5 --resume --nesterov";
   assert_complains(line, run(line), 64, "--nesterov needs --momentum above 0");
 }
@@ -272,9 +242,9 @@ static void a_resume_needs_no_option(void **state) {
       snprintf(words, sizeof words, examples[k].words, *folders[stops]);
       snprintf(line, sizeof line, QUIET "%s --checkpoint %s/run.h5%s", words, folders[stops],
                stops ? " --stop-at 5" : "");
-      succeed(line);
+      run_well(line);
     }
-    succeed(QUIET "--checkpoint b/run.h5 --resume");
+    run_well(QUIET "--checkpoint b/run.h5 --resume");
     assert_same_file("a/run.h5", "b/run.h5");
     for (int f = 0; f < 2; f++) assert_int_equal(nftw(folders[f], sweep, 16, FTW_DEPTH | FTW_PHYS), 0);
   }
@@ -285,7 +255,7 @@ static void a_resume_needs_no_option(void **state) {
  * what the run was to leave. */
 static void a_finished_run_without_its_file_saves_it(void **state) {
   static const char *const others[] = {"b.best.h5", "b.1.h5"};
-  succeed(QUIET MODEL "--best --checkpoint b.h5");
+  run_well(QUIET MODEL "--best --checkpoint b.h5");
   copy("expected.h5", "b.h5");
   for (int i = 0; i < 2; i++) {
     assert_true(unlink("b.best.h5") == 0 && rename("b.h5", others[i]) == 0);
@@ -296,7 +266,7 @@ static void a_finished_run_without_its_file_saves_it(void **state) {
 }
 
 static void a_finished_run_goes_on(void **state) {
-  succeed(QUIET LOGGED "--schedule cosine --checkpoint go.h5 --log go.jsonl");
+  run_well(QUIET LOGGED "--schedule cosine --checkpoint go.h5 --log go.jsonl");
   assert_prints(TOLD "--checkpoint go.h5 --resume --epochs 6",
                 "resumed with --epochs 6 (was 4)|step: 24|horizon: 24");
   char *text = read_log("go.jsonl");
@@ -335,7 +305,7 @@ static void what_makes_the_model_may_not(void **state) {
     assert_complains(line, run(line), strstr(line, "--loss") ? 65 : 64, refused[i][1]);
     if (snapshot() != before) fail_msg("'%s' changed a file", line);
   }
-  succeed(QUIET MODEL "--momentum 0 --stop-at 6 --checkpoint still.h5");
+  run_well(QUIET MODEL "--momentum 0 --stop-at 6 --checkpoint still.h5");
   const char *line = QUIET "--checkpoint still.h5 --resume --momentum 0.9";
   assert_complains(line, run(line), 64, "--momentum 0.9|still.h5|without");
 }
@@ -348,15 +318,15 @@ static void a_log_is_whole_again(void **state) {
   assert_int_equal(mkdir("sub", 0777), 0);
   for (int changed = 0; changed < 2; changed++) {
     stop_again(NULL);
-    succeed(changed ? QUIET "--checkpoint run.h5 --resume --save-every 5 --keep 2 --stop-at 9 --lr 0.5"
-                    : QUIET "--checkpoint run.h5 --resume --save-every 5 --keep 2 --stop-at 9");
+    run_well(changed ? QUIET "--checkpoint run.h5 --resume --save-every 5 --keep 2 --stop-at 9 --lr 0.5"
+                     : QUIET "--checkpoint run.h5 --resume --save-every 5 --keep 2 --stop-at 9");
     if (!changed) copy("nine.h5", "run.h5");
-    succeed(QUIET "--checkpoint run.h5 --resume --stop-at 12");
+    run_well(QUIET "--checkpoint run.h5 --resume --stop-at 12");
     copy("run.h5", changed ? "part.h5" : "nine.h5");
     assert_int_equal(chdir("sub"), 0);
-    succeed(QUIET "--checkpoint ../run.h5 --resume");
+    run_well(QUIET "--checkpoint ../run.h5 --resume");
     assert_int_equal(chdir(".."), 0);
-    succeed("diff run.h5 whole.h5");
+    run_well("diff run.h5 whole.h5");
     assert_same_logs("run.jsonl", "whole.jsonl");
     assert_lacks("info run.h5", " --");
     if (!changed) assert_prints("info run.h5", "keep: 2|save-every: 5|log-every: 1");
@@ -364,19 +334,19 @@ static void a_log_is_whole_again(void **state) {
   }
   /* And a run that is finished leaves all as it is. */
   uint64_t before = snapshot();
-  succeed(QUIET "--checkpoint run.h5 --resume");
+  run_well(QUIET "--checkpoint run.h5 --resume");
   assert_true(snapshot() == before);
 }
 
 /* The log of a run that was resumed with other options is known again by them; that of another run is not. */
 static void a_log_follows_the_changes(void **state) {
   stop_again(NULL);
-  succeed(QUIET "--checkpoint run.h5 --log run.jsonl --resume --lr 0.01 --stop-at 9");
+  run_well(QUIET "--checkpoint run.h5 --log run.jsonl --resume --lr 0.01 --stop-at 9");
   const char *line = QUIET "--checkpoint run.h5 --log whole.jsonl --resume";
   uint64_t before = snapshot();
   assert_complains(line, run(line), 73, "whole.jsonl|not the log of this run");
   assert_true(snapshot() == before);
-  succeed(QUIET "--checkpoint run.h5 --resume");
+  run_well(QUIET "--checkpoint run.h5 --resume");
   char *text = read_log("run.jsonl");
   const char *at = strstr(text, "\"event\":\"resume\"");
   assert_true(at && strstr(at, "\"step\":9,") && strstr(at, "\"step\":16,\"epoch\":4"));
@@ -384,12 +354,12 @@ static void a_log_follows_the_changes(void **state) {
   free(text);
   /* A log that is not there begins with the options up to there. */
   copy("run.h5", "part.h5");
-  succeed(QUIET "--checkpoint run.h5 --log late.jsonl --resume --lr 0.01 --stop-at 9");
+  run_well(QUIET "--checkpoint run.h5 --log late.jsonl --resume --lr 0.01 --stop-at 9");
   text = read_log("late.jsonl");
   at = strstr(text, "\"lr\":\"0.05\"");
   assert_true(at && strstr(at, "\"changed\":{\"lr\":\"0.01\"}"));
   free(text);
-  succeed(QUIET "--checkpoint run.h5 --resume");
+  run_well(QUIET "--checkpoint run.h5 --resume");
 }
 
 /* ---- data ---- */
@@ -427,7 +397,7 @@ static char *rows_of(const char *path) {
 static void rows_stay_known(void **state) {
   char *before = rows_of("run.h5");
   assert_int_equal(strlen(before), 33);
-  succeed(QUIET "--checkpoint run.h5 --resume --place file --stop-at 9");
+  run_well(QUIET "--checkpoint run.h5 --resume --place file --stop-at 9");
   char *after = rows_of("run.h5");
   assert_string_equal(after, before);
   free(before), free(after);
@@ -437,13 +407,13 @@ static void rows_stay_known(void **state) {
 static void other_rows_may_be_more(void **state) {
   write_rows("more.h5", (struct rows){.count = 48});
   assert_lacks("info run.h5", "best_metric: -inf"); /* of the first epoch, on the rows before */
-  succeed(QUIET "--checkpoint run.h5 --resume --data more.h5 --stop-at 7");
+  run_well(QUIET "--checkpoint run.h5 --resume --data more.h5 --stop-at 7");
   assert_prints("info run.h5", "best_metric: -inf");
   assert_prints("info run.h5", "step: 7|epoch: 0|position: 42|samples: 42|train_rows: 48");
   assert_prints(TOLD "--checkpoint run.h5 --resume", "step: 32|horizon: 32");
   /* Another from step 6: its epochs end where the new rows do. */
   copy("run.h5", "part.h5");
-  succeed(QUIET "--checkpoint run.h5 --resume --data more.h5 --stop-at 9");
+  run_well(QUIET "--checkpoint run.h5 --resume --data more.h5 --stop-at 9");
   char *text = read_log("run.jsonl");
   const char *at = strstr(text, "\"event\":\"resume\"");
   assert_true(at && strstr(at, "\"event\":\"eval\",\"step\":8,\"epoch\":1"));
@@ -455,7 +425,7 @@ static void data_may_have_moved(void **state) {
   const char *line = QUIET "--checkpoint run.h5 --resume";
   assert_complains(line, run(line), 66, "rows.h5|run.h5|--data");
   assert_lacks(TOLD "--checkpoint run.h5 --resume --data moved.h5", "resumed with");
-  succeed("diff run.h5 whole.h5");
+  run_well("diff run.h5 whole.h5");
   assert_lacks("info run.h5", " --");
 }
 
@@ -464,13 +434,13 @@ static void a_folder_may_have_moved(void **state) {
   assert_int_equal(mkdir("here", 0777), 0);
   copy("here/rows.h5", "rows.h5");
   assert_int_equal(chdir("here"), 0);
-  succeed(QUIET LOGGED "--checkpoint run.h5 --log run.jsonl --stop-at 6");
+  run_well(QUIET LOGGED "--checkpoint run.h5 --log run.jsonl --stop-at 6");
   assert_int_equal(chdir(".."), 0);
   assert_int_equal(rename("here", "there"), 0);
   assert_int_equal(chdir("there"), 0);
-  succeed(QUIET "--checkpoint run.h5 --resume");
+  run_well(QUIET "--checkpoint run.h5 --resume");
   assert_int_equal(chdir(".."), 0);
-  succeed("diff there/run.h5 whole.h5");
+  run_well("diff there/run.h5 whole.h5");
   assert_same_logs("there/run.jsonl", "whole.jsonl");
 }
 
@@ -486,22 +456,22 @@ static void the_loss_changes_with_its_name(void **state) {
   stop_again(NULL);
   assert_lacks(TOLD "--checkpoint run.h5 --log run.jsonl --resume --loss cross-entropy --stop-at 9",
                "resumed with");
-  succeed(QUIET "--checkpoint run.h5 --resume");
+  run_well(QUIET "--checkpoint run.h5 --resume");
   assert_same_logs("run.jsonl", "whole.jsonl");
 }
 
 /* Synthetic rows are what their options say; rows from a file may follow them. */
 static void synthetic_rows_are_their_options(void **state) {
   write_rows("numbers.h5", (struct rows){.numbers = 1});
-  succeed(QUIET "--synthetic 24 --in 4 --hidden 8 --groups 2 --head 3 --batch 6 --steps 8 --stop-at 4 "
-                "--checkpoint made.h5");
+  run_well(QUIET "--synthetic 24 --in 4 --hidden 8 --groups 2 --head 3 --batch 6 --steps 8 --stop-at 4 "
+                 "--checkpoint made.h5");
   const char *line = QUIET "--checkpoint made.h5 --resume --noise 0.3";
   assert_complains(line, run(line), 64, "--noise 0.3|with 0.1");
   line = QUIET "--checkpoint made.h5 --resume --synthetic 48";
   assert_complains(line, run(line), 64, "--synthetic 48|with 24");
   assert_prints(TOLD "--checkpoint made.h5 --resume --data numbers.h5",
                 "resumed with --data numbers.h5 (was --synthetic 24)|step: 8|horizon: 8");
-  succeed(QUIET "--checkpoint made.h5 --resume --steps 10");
+  run_well(QUIET "--checkpoint made.h5 --resume --steps 10");
 }
 
 /* On the number of threads nothing depends. */
@@ -509,7 +479,7 @@ static void another_number_of_threads_is_not_told(void **state) {
   static const char line[] = TOLD "--resume --checkpoint run.h5 --stop-at 7";
   assert_int_equal(setenv("OMP_NUM_THREADS", "1", 1), 0);
   (void)unlink("run.h5"), (void)unlink("run.1.h5");
-  succeed(QUIET MODEL "--checkpoint run.h5 --stop-at 6");
+  run_well(QUIET MODEL "--checkpoint run.h5 --stop-at 6");
   assert_int_equal(setenv("OMP_NUM_THREADS", "2", 1), 0);
   assert_lacks(line, "was written with");
   assert_int_equal(unsetenv("OMP_NUM_THREADS"), 0);
@@ -530,7 +500,7 @@ static void an_older_checkpoint_is_resumed(void **state) {
   assert_true(H5Fclose(file) >= 0 && H5Pclose(access) >= 0);
   assert_prints(TOLD "--checkpoint old.h5 --resume --stop-at 9", "fork: old.h5 was saved by an older minnow");
   assert_lacks(TOLD "--checkpoint old.h5 --resume", "older minnow");
-  succeed("diff old.h5 whole.h5");
+  run_well("diff old.h5 whole.h5");
 }
 
 /* A file of format_version 1 and one of version 2 with the same content end in the same bytes. */
@@ -544,8 +514,8 @@ static void version_1_is_resumed(void **state) {
   assert_int_equal(mn_checkpoint_load(&c, golden), MN_OK);
   assert_int_equal(mn_checkpoint_save(c, "two/checkpoint-1.h5", 1), MN_OK);
   mn_checkpoint_free(c);
-  succeed(QUIET "--checkpoint one/checkpoint-1.h5 --resume");
-  succeed(QUIET "--checkpoint two/checkpoint-1.h5 --resume");
+  run_well(QUIET "--checkpoint one/checkpoint-1.h5 --resume");
+  run_well(QUIET "--checkpoint two/checkpoint-1.h5 --resume");
   assert_same_file("one/checkpoint-1.h5", "two/checkpoint-1.h5");
 }
 

@@ -3,12 +3,6 @@
  *
  * The writer is held at a gate if a test has to know that it has not ended: in pwrite, defined here over the C
  * library's, and in download_beside, which the tests replace in the table of kernels (on the CPU by a copy). */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
 #include <errno.h>
 #include <pthread.h>
 #include <signal.h>
@@ -16,9 +10,10 @@
 #include <time.h>
 
 #include "tests/checkpoint_make.h"
+#include "tests/command_call.h"
 #include "tests/saving.h"
 #include "tests/training.h"
-#include "train/checkpoint/checkpoint.h"
+#include "train/runs/runs.h"
 #include "train/command/saves.h"
 
 /* ---- the gate ---- */
@@ -45,11 +40,6 @@ static void set_gate(int close) {
   MN_REQUIRE(pthread_mutex_lock(&mutex) == 0);
   closed = close;
   MN_REQUIRE(pthread_cond_broadcast(&opened) == 0 && pthread_mutex_unlock(&mutex) == 0);
-}
-
-static void pause_for(int milliseconds) {
-  struct timespec time = {0, milliseconds * 1000000L};
-  nanosleep(&time, NULL);
 }
 
 /* ---- what the tests replace ---- */
@@ -581,20 +571,20 @@ static void close_waits_for_the_save(void **state) {
 
 #define IN_FOLDER(device, test)                                                                              \
   { #test ", " device, test, setup, tear_down, (void *)(uintptr_t)(device) }
-#define BOTH(test) IN_FOLDER("cpu", test), IN_FOLDER("cuda", test)
+#define EACH(test) IN_FOLDER("cpu", test), IN_FOLDER("cuda", test)
 
 int main(void) {
   const struct CMUnitTest tests[] = {
-      BOTH(a_file_holds_the_moment_of_the_start),
-      BOTH(training_is_the_same_beside_saves),
-      BOTH(one_save_follows_another),
-      BOTH(the_best_stands_beside_the_newest),
-      BOTH(a_full_disk_is_told),
-      BOTH(a_folder_that_is_gone_and_a_file_in_the_way_are_told),
-      BOTH(a_device_that_fails_is_told),
-      BOTH(a_rule_takes_what_it_has_kept),
-      BOTH(a_run_without_a_step_is_saved),
-      BOTH(close_waits_for_the_save),
+      EACH(a_file_holds_the_moment_of_the_start),
+      EACH(training_is_the_same_beside_saves),
+      EACH(one_save_follows_another),
+      EACH(the_best_stands_beside_the_newest),
+      EACH(a_full_disk_is_told),
+      EACH(a_folder_that_is_gone_and_a_file_in_the_way_are_told),
+      EACH(a_device_that_fails_is_told),
+      EACH(a_rule_takes_what_it_has_kept),
+      EACH(a_run_without_a_step_is_saved),
+      EACH(close_waits_for_the_save),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

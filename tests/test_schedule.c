@@ -1,13 +1,8 @@
 /* The learning rate of every step: warm-up, the three schedules, and their ends. */
 #include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <string.h>
 
-#include <cmocka.h>
-
+#include "tests/skip.h"
 #include "train/optimizer.h"
 
 /* Written so that a NaN fails. */

@@ -298,8 +298,7 @@ static void make_library(void) {
 static void write_parts(const char *name, int train, int test) {
   enum { COLS = 64 };
   const int counts[] = {train, test};
-  hid_t file = H5Fcreate(name, H5F_ACC_TRUNC, H5P_DEFAULT, H5P_DEFAULT);
-  assert_true(file >= 0);
+  hid_t file = create_file(name);
   for (int part = 0; part < 2 && counts[part] > 0; part++) {
     const size_t rows = (size_t)counts[part];
     float *x = calloc(rows * COLS, sizeof *x);

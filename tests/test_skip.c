@@ -13,8 +13,7 @@ static void write_rows(const char *name, int train, int test) {
   int labels[COUNT_ROWS];
   const hsize_t shape[] = {COUNT_ROWS, WIDTH};
   const char *const parts[] = {"train", "test"};
-  hid_t file = H5Fcreate(name, H5F_ACC_TRUNC, H5P_DEFAULT, H5P_DEFAULT);
-  assert_true(file >= 0);
+  hid_t file = create_file(name);
   for (int p = 0; p < 2; p++) {
     char path[32];
     const int over = p ? test : train;

@@ -29,8 +29,7 @@ static void fill(void) {
 
 static void write_rows(const char *name, hid_t type, const void *x, hid_t y_type, const void *targets) {
   const hsize_t sizes[] = {ROWS, COLS};
-  hid_t file = H5Fcreate(name, H5F_ACC_TRUNC, H5P_DEFAULT, H5P_DEFAULT);
-  assert_true(file >= 0);
+  hid_t file = create_file(name);
   put(file, "x", type, 2, sizes, x);
   put(file, "y", y_type, 1, sizes, targets);
   H5Fclose(file);
@@ -42,12 +41,6 @@ static void write_raw(const char *name, int as_float) {
     for (int c = 0; c < COLS; c++) narrow[n][c] = (float)raw[n][c];
   write_rows(name, as_float ? H5T_NATIVE_FLOAT : H5T_NATIVE_DOUBLE, as_float ? (void *)narrow : raw,
              H5T_NATIVE_DOUBLE, y);
-}
-
-static const struct result *run_well(const char *line) {
-  const struct result *r = run(line);
-  assert_succeeds(line, r);
-  return r;
 }
 
 /* Compares with sums in long double, in two passes over the first and last `half` rows. */

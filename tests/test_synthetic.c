@@ -201,8 +201,6 @@ static void refuses_teachers(void **state) {
   assert_null(d);
 }
 
-#define BOTH(test) ON("cpu", test), ON("cuda", test)
-
 int main(void) {
   const struct CMUnitTest tests[] = {
       BOTH(teaches),

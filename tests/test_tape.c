@@ -482,8 +482,6 @@ static void sizes_do_not_wrap(void **state) {
   mn_device_close(device);
 }
 
-#define BOTH(test) ON("cpu", test), ON("cuda", test)
-
 int main(void) {
   const struct CMUnitTest tests[] = {
       BOTH(sinks_do_what_they_say),

@@ -1,11 +1,7 @@
 /* Training end to end, through the command: the demo's accuracy, resuming to the same bytes wherever a run is
  * stopped, signals, divergence, predictions. On the CPU, and on CUDA where there is a GPU. */
 #include <math.h>
-#include <setjmp.h>
 #include <signal.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -13,10 +9,8 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include <cmocka.h>
-#include <hdf5.h>
-
 #include "kernels/device.h"
+#include "tests/hdf5_made.h"
 #include "tests/skip.h"
 
 static char folder[64]; /* of this process's files */
@@ -299,16 +293,9 @@ static void write_rows(const char *path, int rows, int cols) {
   hsize_t shape[] = {(hsize_t)rows, (hsize_t)cols};
   assert_true(x && y);
   for (int i = 0; i < rows * cols; i++) x[i] = (float)(i % 31) / 15 - 1, y[i] = (float)(i % 17) / 8 - 1;
-  hid_t file = H5Fcreate(path, H5F_ACC_TRUNC, H5P_DEFAULT, H5P_DEFAULT);
-  assert_true(file >= 0);
-  for (int i = 0; i < 2; i++) {
-    hid_t space = H5Screate_simple(2, shape, NULL);
-    hid_t set =
-        H5Dcreate2(file, i ? "y" : "x", H5T_NATIVE_FLOAT, space, H5P_DEFAULT, H5P_DEFAULT, H5P_DEFAULT);
-    assert_true(H5Dwrite(set, H5T_NATIVE_FLOAT, H5S_ALL, H5S_ALL, H5P_DEFAULT, i ? y : x) >= 0);
-    H5Dclose(set);
-    H5Sclose(space);
-  }
+  hid_t file = create_file(path);
+  put_dataset(file, "x", H5T_NATIVE_FLOAT, 2, shape, H5P_DEFAULT, H5T_NATIVE_FLOAT, x);
+  put_dataset(file, "y", H5T_NATIVE_FLOAT, 2, shape, H5P_DEFAULT, H5T_NATIVE_FLOAT, y);
   assert_true(H5Fclose(file) >= 0);
   free(x), free(y);
 }
@@ -441,13 +428,10 @@ static void write_numbers(const char *name) {
   char path[128];
   static const float values[1437 * 64];
   snprintf(path, sizeof path, "%s/%s", folder, name);
-  hid_t file = H5Fcreate(path, H5F_ACC_TRUNC, H5P_DEFAULT, H5P_DEFAULT);
-  for (int i = 0; i < 2; i++) {
-    hid_t space = H5Screate_simple(2, (hsize_t[]){1437, i ? 10 : 64}, NULL);
-    hid_t set = H5Dcreate2(file, i ? "y" : "x", H5T_IEEE_F32LE, space, H5P_DEFAULT, H5P_DEFAULT, H5P_DEFAULT);
-    assert_true(H5Dwrite(set, H5T_NATIVE_FLOAT, H5S_ALL, H5S_ALL, H5P_DEFAULT, values) >= 0);
-    assert_true(H5Dclose(set) >= 0 && H5Sclose(space) >= 0);
-  }
+  hid_t file = create_file(path);
+  for (int i = 0; i < 2; i++)
+    put_dataset(file, i ? "y" : "x", H5T_IEEE_F32LE, 2, (hsize_t[]){1437, i ? 10 : 64}, H5P_DEFAULT,
+                H5T_NATIVE_FLOAT, values);
   assert_true(H5Fclose(file) >= 0);
 }
 

@@ -14,8 +14,7 @@ static void write_numbers(const char *name, int rows, int with_y) {
   uint32_t word = 5;
   for (int i = 0; i < rows * I; i++) x[i] = (float)((word = word * 1664525 + 1013904223) >> 8) / 8388608 - 1;
   for (int i = 0; i < rows; i++) y[i] = x[i * I] - x[i * I + 1];
-  hid_t file = H5Fcreate(name, H5F_ACC_TRUNC, H5P_DEFAULT, H5P_DEFAULT);
-  assert_true(file >= 0);
+  hid_t file = create_file(name);
   put(file, "x", H5T_NATIVE_FLOAT, 2, sizes, x);
   put(file, "other/inputs", H5T_NATIVE_FLOAT, 2, (hsize_t[]){7, I}, x + I);
   if (with_y) put(file, "y", H5T_NATIVE_FLOAT, 1, sizes, y);
@@ -25,12 +24,6 @@ static void write_numbers(const char *name, int rows, int with_y) {
 #define TRAIN                                                                                                \
   "train --device cpu --data numbers.h5 --hidden 8 --groups 2 --head 1 --batch 10 --lr 0.1 --epochs 3 "      \
   "--validation 0.1 --seed 3 "
-
-static const struct result *run_well(const char *line) {
-  const struct result *r = run(line);
-  assert_succeeds(line, r);
-  return r;
-}
 
 /* Outputs that predict has written; returns how many rows. */
 static int read_outputs(const char *name, float y[MANY]) {

@@ -12,12 +12,6 @@ static const char *const words[CLASSES] = {"Zoo", "a word of two", "b", "\xc3\x8
 static float x[ROWS][COLS];
 static int classes[ROWS];
 
-static const struct result *run_well(const char *line) {
-  const struct result *r = run(line);
-  assert_succeeds(line, r);
-  return r;
-}
-
 static hid_t text_type(size_t size) {
   hid_t type = H5Tcopy(H5T_C_S1);
   assert_true(H5Tset_size(type, size) >= 0 && H5Tset_cset(type, H5T_CSET_UTF8) >= 0);
@@ -57,8 +51,7 @@ static void put_rows(hid_t file, const char *part, int first, int end, enum kind
 }
 
 static void write_rows(const char *name, int first, int end, enum kind kind) {
-  hid_t file = H5Fcreate(name, H5F_ACC_TRUNC, H5P_DEFAULT, H5P_DEFAULT);
-  assert_true(file >= 0);
+  hid_t file = create_file(name);
   put_rows(file, "", first, end, kind);
   H5Fclose(file);
 }
@@ -124,7 +117,7 @@ static void a_checkpoint_numbers_other_files(void **state) {
  * bytes, and a fork of it begins from there. */
 static void parts_and_resumes_keep_the_numbers(void **state) {
   for (int all = 0; all < 2; all++) {
-    hid_t file = H5Fcreate("parts.h5", H5F_ACC_TRUNC, H5P_DEFAULT, H5P_DEFAULT);
+    hid_t file = create_file("parts.h5");
     put_rows(file, all ? "train/" : "test/", 0, ROWS, VARIABLE);
     put_rows(file, all ? "test/" : "train/", 1, 4, VARIABLE);
     H5Fclose(file);
@@ -153,7 +146,7 @@ static void refuse_words(int count, void (*word)(char *text, int n), const char 
   static float zeros[2048];
   const hsize_t rows = (hsize_t)count, sizes[] = {rows, 1};
   for (int n = 0; n < count; n++) memset(text[n], 0, sizeof *text), word(text[n], n);
-  hid_t file = H5Fcreate("bad.h5", H5F_ACC_TRUNC, H5P_DEFAULT, H5P_DEFAULT), type = text_type(sizeof *text);
+  hid_t file = create_file("bad.h5"), type = text_type(sizeof *text);
   put(file, "x", H5T_NATIVE_FLOAT, 2, sizes, zeros);
   put(file, "y", type, 1, sizes, text);
   H5Tclose(type), H5Fclose(file);
@@ -189,7 +182,7 @@ static void integers_may_be_numbers(void **state) {
   for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
     const hsize_t sizes[] = {(hsize_t)cases[i].rows, 1};
     for (int n = 0; n < cases[i].rows; n++) y[n] = n % (cases[i].largest + 1), zeros[n] = (float)(n % 7);
-    hid_t file = H5Fcreate("integers.h5", H5F_ACC_TRUNC, H5P_DEFAULT, H5P_DEFAULT);
+    hid_t file = create_file("integers.h5");
     put(file, "x", H5T_NATIVE_FLOAT, 2, sizes, zeros);
     put(file, "y", H5T_NATIVE_INT, 1, sizes, y);
     H5Fclose(file);
@@ -227,7 +220,7 @@ static void targets_of_another_width_are_refused(void **state) {
   for (int n = 0; n < ROWS; n++) y[n][0] = x[n][0], y[n][1] = x[n][1];
   for (hsize_t width = 1; width <= 2; width++) {
     const hsize_t sizes[] = {ROWS, COLS}, of_y[] = {ROWS, width};
-    hid_t file = H5Fcreate(width == 1 ? "one.h5" : "two.h5", H5F_ACC_TRUNC, H5P_DEFAULT, H5P_DEFAULT);
+    hid_t file = create_file(width == 1 ? "one.h5" : "two.h5");
     put(file, "x", H5T_NATIVE_FLOAT, 2, sizes, x);
     put(file, "y", H5T_NATIVE_FLOAT, 2, of_y, y);
     H5Fclose(file);
@@ -244,7 +237,7 @@ static void wide_targets_are_read(void **state) {
   assert_non_null(y);
   for (int i = 0; i < ROWS * MANY; i++) y[i] = (float)(i % 17);
   const hsize_t sizes[] = {ROWS, 1}, of_y[] = {ROWS, MANY};
-  hid_t file = H5Fcreate("wide.h5", H5F_ACC_TRUNC, H5P_DEFAULT, H5P_DEFAULT);
+  hid_t file = create_file("wide.h5");
   put(file, "x", H5T_NATIVE_FLOAT, 2, sizes, x);
   put(file, "y", H5T_NATIVE_FLOAT, 2, of_y, y);
   H5Fclose(file);
@@ -255,7 +248,7 @@ static void wide_targets_are_read(void **state) {
 /* Words of weights without names, words that predict does not need, and names that differ. */
 static void names_that_do_not_fit_are_told(void **state) {
   hid_t file = H5Fopen("run-0.h5", H5F_ACC_RDONLY, H5P_DEFAULT);
-  hid_t weights = H5Fcreate("weights.h5", H5F_ACC_TRUNC, H5P_DEFAULT, H5P_DEFAULT);
+  hid_t weights = create_file("weights.h5");
   assert_true(H5Ocopy(file, "model", weights, "model", H5P_DEFAULT, H5P_DEFAULT) >= 0);
   H5Fclose(weights), H5Fclose(file);
   const char *line =

@@ -66,14 +66,20 @@ struct training {
   int measures; /* every step measures its dz, as forward and backward by themselves do */
 };
 
-/* kind 0: mse on the last block; 1: mse on a head; 2: cross-entropy. */
-static inline struct training open_training(struct mn_device *device, struct mn_optimizer_config config,
-                                            int kind, int64_t rows) {
-  struct training t = {.model =
-                           open_model(device, kind ? 5 : 0, kind == 2 ? MN_LOSS_CROSS_ENTROPY : MN_LOSS_MSE)};
+/* Its batch is config.accumulate passes of `rows`. */
+static inline struct training train_model(struct mn_model *model, struct mn_optimizer_config config,
+                                          int64_t rows) {
+  struct training t = {.model = model};
   MUST(mn_optimizer_open(&t.optimizer, t.model, &config));
   MUST(mn_pass_open(&t.pass, t.model, MN_PASS_TRAIN, rows, 1.0 / config.accumulate, 0));
   return t;
+}
+
+/* kind 0: mse on the last block; 1: mse on a head; 2: cross-entropy. */
+static inline struct training open_training(struct mn_device *device, struct mn_optimizer_config config,
+                                            int kind, int64_t rows) {
+  const enum mn_loss loss = kind == 2 ? MN_LOSS_CROSS_ENTROPY : MN_LOSS_MSE;
+  return train_model(open_model(device, kind ? 5 : 0, loss), config, rows);
 }
 
 static inline double step(struct training *t, uint64_t seed) {
