@@ -18,7 +18,7 @@ BUILD   ?= build
 PREFIX  ?= /usr/local
 PYTHON  ?= python3
 DESTDIR ?=
-VERSION := $(shell sed -n 's/.*define MINNOW_VERSION "\(.*\)"/\1/p' train/minnow.h)
+VERSION := $(shell sed -n 's/.*define MINNOW_VERSION "\(.*\)"/\1/p' train/version.h)
 # The shared library's name and its soname, which changes when a program has to be linked anew: with the first number of VERSION.
 SHARED  := libminnow.so.$(VERSION)
 SONAME  := libminnow.so.$(firstword $(subst ., ,$(VERSION)))

@@ -7,12 +7,6 @@
 #ifndef MN_TRAIN_MINNOW_H
 #define MN_TRAIN_MINNOW_H
 
-/* The version of these headers. The Makefile reads it here. */
-#define MINNOW_VERSION "0.3.0"
-#define MINNOW_VERSION_MAJOR 0
-#define MINNOW_VERSION_MINOR 3
-#define MINNOW_VERSION_PATCH 0
-
 #include "data/columns.h" /* what columns hold, to standardise x */
 #include "data/dataset.h" /* rows */
 #include "data/loader.h"
@@ -23,5 +17,6 @@
 #include "train/evaluate.h"              /* evaluation, prediction */
 #include "train/runs/runs.h"             /* saving and resuming runs */
 #include "train/trainer.h"               /* training; models and passes: train/model.h, train/pass.h */
+#include "train/version.h"
 
 #endif

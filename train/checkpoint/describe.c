@@ -12,7 +12,7 @@
 #include "kernels/device.h"
 #include "kernels/lanes.h"
 #include "train/checkpoint/layout.h"
-#include "train/minnow.h"
+#include "train/version.h"
 
 static void __attribute__((format(printf, 3, 4)))
 set_text(struct mn_text *text, const char *name, const char *format, ...) {
