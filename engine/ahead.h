@@ -1,5 +1,6 @@
 /* Work that a device is given ahead of its results: while one piece of it runs, the next one's rows are
- * gathered, and results are read behind that. So are training's launches and an evaluation's batches. */
+ * gathered, and results are read behind that. Training's launches and an evaluation's batches are
+ * such pieces. */
 #ifndef MN_ENGINE_AHEAD_H
 #define MN_ENGINE_AHEAD_H
 
@@ -17,7 +18,8 @@ struct mn_ahead {
 /* Gives and collects all pieces, in order, with up to `most` of them under way at once, whose number is
  * *under_way, 0 at first. After an error no more are given, and those that are under way are waited for all
  * the same: until then they use memory that the caller may want to free. An error of giving is returned after
- * the pieces before it are collected. `outcome` keeps the error, which later calls return. */
+ * the pieces before it are collected, unless one of these has another. `outcome` keeps the error, which later
+ * calls return. */
 mn_status mn_ahead_run(struct mn_device *device, const struct mn_ahead *calls, void *data, int most,
                        int *under_way, struct mn_outcome *outcome);
 

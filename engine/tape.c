@@ -24,7 +24,7 @@ mn_status mn_tape_open(struct mn_tape **out, struct mn_device *device, int train
   tape->device = device;
   tape->training = training;
   tape->measure = 1;
-  tape->mark = 1;
+  tape->mark = tape->replicas = 1;
   mn_status status = mn_tape_device(tape, (void **)&tape->results, 2, sizeof(double));
   if (status == MN_OK) status = mn_tape_device(tape, (void **)&tape->nonfinite, 1, sizeof(int));
   if (status == MN_OK) status = mn_zero(device, tape->results, 2 * sizeof(double));
@@ -91,12 +91,6 @@ mn_status mn_tape_shared(struct mn_tape *tape, void **out, int64_t count, size_t
   return take_memory(tape, ranks ? &ranks->shards : NULL, out, count, size);
 }
 
-mn_status mn_tape_scale(struct mn_tape *tape, struct mn_scale **out) {
-  static const struct mn_scale one = {1, 0};
-  MN_TRY(mn_tape_device(tape, (void **)out, 1, sizeof **out));
-  return mn_copy(tape->device, *out, &one, sizeof one);
-}
-
 mn_status mn_tape_tensor(struct mn_tape *tape, struct mn_tensor **out, const char *name, int64_t rows,
                          int64_t cols) {
   MN_TRY(mn_tensor_check_shape(name, rows, cols));
@@ -123,18 +117,6 @@ mn_status mn_tape_record(struct mn_tape *tape, const struct mn_node *recorded) {
   return MN_OK;
 }
 
-/* The planes of a tensor of the tape and, if they are scaled, their scale. */
-static mn_status take_planes(struct mn_tape *tape, struct mn_tensor *tensor) {
-  struct mn_device *device = tape->device;
-  struct mn_operand *value = &tensor->value;
-  for (int i = 0; i < device->planes; i++)
-    MN_TRY(mn_device_allocate_shared(device, tensor->shared, &value->planes[i], mn_tensor_count(tensor),
-                                     device->plane));
-  if (!device->scaled) return MN_OK;
-  value->headroom = MN_HEADROOM_X;
-  return mn_tape_scale(tape, &value->scale);
-}
-
 /* Allocates the buffers that a tensor lacks: the forms that are read, and the gradient, unless the one
  * consumer's GEMM applies the update and the gradient is never stored. */
 static mn_status take_buffers(struct mn_tape *tape, struct mn_tensor *tensor, int real, int planes) {
@@ -142,7 +124,8 @@ static mn_status take_buffers(struct mn_tape *tape, struct mn_tensor *tensor, in
   int64_t count = mn_tensor_count(tensor);
   if (!tensor->outside && !tensor->value.real && real)
     MN_TRY(mn_device_allocate_shared(device, tensor->shared, &tensor->value.real, count, device->real));
-  if (!tensor->outside && !tensor->value.planes[0] && planes) MN_TRY(take_planes(tape, tensor));
+  if (!tensor->outside && !tensor->value.planes[0] && planes)
+    MN_TRY(mn_forms_take(device, tensor, MN_HEADROOM_X));
   if (!tensor->gradient && tape->training && tensor->needs_gradient &&
       (tensor->sink.kind != MN_UPDATE || tensor->uses > 1)) {
     MN_TRY(mn_device_allocate_shared(device, tensor->shared, &tensor->gradient, count, device->real));

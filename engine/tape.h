@@ -12,7 +12,7 @@
 #ifndef MN_ENGINE_TAPE_H
 #define MN_ENGINE_TAPE_H
 
-#include "engine/tensor.h"
+#include "engine/forms.h"
 
 enum { MN_NODE_INPUTS = 6, MN_TAPE_GRAPHS = 64 };
 
@@ -26,7 +26,7 @@ struct mn_tape;
 struct mn_node;
 struct mn_clipping;
 
-/* What a device among ranks does besides (engine/ranks/ranks.h). On the runs of a tape `forwarded` comes
+/* What ranks add to a device's work (engine/ranks/ranks.h). On the runs of a tape `forwarded` comes
  * after the forward's products, `before_updates` after the backward's, `ended` after the updates. */
 struct mn_tape_hooks {
   size_t bytes;                              /* size of tape->ranks, zeroed */
@@ -34,10 +34,14 @@ struct mn_tape_hooks {
   mn_status (*forwarded)(struct mn_tape *tape);
   mn_status (*before_updates)(struct mn_tape *tape);
   mn_status (*ended)(struct mn_tape *tape, mn_status status);
-  /* while recording: a layer's output, of which each rank may have a part */
-  mn_status (*gather)(struct mn_tape *tape, struct mn_tensor **y, int64_t cols, int partial);
+  /* while recording: a layer's output, of which each rank may have a shard */
+  mn_status (*record_allgather)(struct mn_tape *tape, struct mn_tensor **y, int64_t cols, int partial);
+  /* a loss's parts, [rows, cols] of all shards, which a step gathers with the agreement on the flag */
+  void (*gather_parts)(struct mn_tape *tape, void *whole, const void *piece, int64_t rows, int64_t cols);
+  /* the scale of a gradient's planes, on which all agree */
+  void (*agree)(struct mn_tape *tape, struct mn_scale *scale);
   /* on the host: all[ranks][bytes] becomes every rank's `mine` */
-  mn_status (*exchange)(struct mn_device *device, void *all, const void *mine, size_t bytes);
+  mn_status (*allgather_host)(struct mn_device *device, void *all, const void *mine, size_t bytes);
   /* with stored gradients: summing those that no tape sums, the squares of their norms, the updates */
   mn_status (*sum)(struct mn_device *device, struct mn_tensor *const *of, int count);
   mn_status (*square)(struct mn_device *device, struct mn_tensor *const *of, int count,
@@ -99,11 +103,13 @@ struct mn_tape {
   const struct mn_clipping *clipping; /* borrowed; NULL if the tape does not clip */
   struct mn_tape_ranks *ranks;        /* what it does among ranks (engine/ranks/ranks.h); NULL for a single
                                          process */
-  int stepping;                       /* within a step: the loss's reduction may wait for the backward */
-  int measure; /* in the next step the scale of each dz is chosen by what this dz holds, which takes
+  int replicas; /* among which the rows of a batch are divided, whose results are summed; 1 unless who
+                   records sets it */
+  int stepping; /* within a step: the loss's reduction may wait for the backward */
+  int measure;  /* in the next step the scale of each dz is chosen by what this dz holds, which takes
                   passes over memory of their own; else by the last step's. Set for the first step,
                   for forward and backward by themselves, and by who takes a step again */
-  int ran;     /* a step has run that did not measure */
+  int ran;      /* a step has run that did not measure */
   struct mn_graph *graphs[MN_TAPE_GRAPHS]; /* by mn_tape_graph */
   double largest_product;                  /* its multiply-adds; a layer that records a product raises it */
   struct mn_owned *owned;                  /* memory and tensors that are freed with the tape */
@@ -121,9 +127,6 @@ MN_API mn_status mn_tape_device(struct mn_tape *tape, void **out, int64_t count,
 
 /* Device memory that is gathered from all shards (mn_device_allocate_shared). */
 mn_status mn_tape_shared(struct mn_tape *tape, void **out, int64_t count, size_t size);
-
-/* A scale with the factor 1, freed with the tape. */
-mn_status mn_tape_scale(struct mn_tape *tape, struct mn_scale **out);
 
 /* A tensor [rows, cols] of the tape. mn_tape_finish allocates the buffers that its consumers need. If
  * the host writes the tensor before a step (a batch), set `keep`, so that it has its real form; or set

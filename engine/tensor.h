@@ -12,8 +12,8 @@ struct mn_tensor {
   int64_t first, whole;    /* a parameter's shard: `value` holds rows (a vector: cols) from `first` on, out
                               of `whole` in all shards; without ranks 0 and all rows */
   void *gradient;          /* [rows, cols] reals; NULL if the gradient is never stored */
-  /* On the device, if the parameter's planes are scaled: [0] the weight's, [1] its first node's dz's, whose
-   * factor is 0 until one is measured; else NULL. dz's scales of further nodes are not saved. */
+  /* On the device, if the planes are scaled: [0] their scale; [1] of a weight, that of its first node's dz,
+   * whose factor is 0 until one is measured; else NULL. dz's scales of further nodes are not saved. */
   struct mn_scale *scales;
   int needs_gradient;
   struct mn_epilogue sink; /* applied to the gradient: by its one consumer's GEMM, or to the sum of several */
@@ -72,8 +72,5 @@ MN_API mn_status mn_tensor_uniform(struct mn_device *device, struct mn_tensor *t
 MN_API mn_status mn_tensor_read(struct mn_device *device, const struct mn_tensor *tensor, double *to);
 MN_API mn_status mn_tensor_download(struct mn_device *device, const struct mn_tensor *tensor, void *to);
 MN_API mn_status mn_tensor_copy(struct mn_device *device, const struct mn_tensor *tensor, void *to);
-
-/* Refreshes the planes if they are stale, under a factor that suits the values. */
-MN_API mn_status mn_operand_prepare(struct mn_device *device, struct mn_operand *operand);
 
 #endif

@@ -85,6 +85,7 @@ typedef mn_status mn_graph_launch_function(struct mn_device *device, struct mn_g
 #define mn_graph_launch(device, ...) (device)->kernels->graph_launch(device, __VA_ARGS__)
 typedef void mn_graph_free_function(struct mn_device *device, struct mn_graph *graph); /* NULL is fine */
 #define mn_graph_free(device, ...) (device)->kernels->graph_free(device, __VA_ARGS__)
+
 /* Work in a CUDA stream of another's, such as PyTorch's current one. */
 enum { MN_LIBRARY_WORKSPACE = 32 << 20, MN_LIBRARY_SCALARS = 8 };
 

@@ -93,7 +93,7 @@ struct mn_device {
   int64_t allocations; /* by mn_device_allocate, made so far; steps do not allocate */
   size_t bytes;        /* allocated by it now */
   int all_threads;     /* so have tapes of small and medium products (engine/tape.h) */
-  const struct mn_tape_hooks *hooks; /* on each tape's runs (engine/tape.h), or NULL */
+  const struct mn_tape_hooks *hooks; /* what ranks add (engine/tape.h), or NULL */
 };
 
 /* The scale of a float16 operand, in the device's memory: its planes hold factor·value. A GEMM's result is

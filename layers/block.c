@@ -1,6 +1,6 @@
 /* The block on the tape: forward and backward of any consecutive operations of the block, with or without the
  * GEMM. */
-#include "engine/ranks/ranks.h"
+#include "engine/planes.h"
 #include "layers/layer.h"
 
 #include <math.h>
@@ -11,27 +11,12 @@
 enum { X, WEIGHT, BIAS, GAMMA, BETA, TARGET }; /* a node's inputs */
 
 struct saved {
-  struct mn_block block;         /* the kernels' argument; z, mean, rstd: saved by the forward, or NULL */
-  struct mn_operand dz, written; /* dz, and the forms of it that the epilogue writes */
+  struct mn_block block;            /* the kernels' argument; z, mean, rstd: saved by the forward, or NULL */
+  struct mn_operand dz, written[2]; /* dz, and the forms of it and of y that the epilogues write */
   struct mn_epilogue forward;
   struct mn_reduction loss; /* sums the loss's parts, if it is fused */
   void *gathered;           /* among shards: block.loss_parts of all of them */
 };
-
-/* Chooses the factors under which this step writes the planes of y and dz. A dz that is measured is written
- * as reals, from which backward makes its planes. */
-static mn_status choose_factors(struct mn_tape *tape, struct mn_node *node) {
-  struct saved *saved = node->saved;
-  const struct mn_block *b = &saved->block;
-  struct mn_scale *dz = NULL, *y = NULL;
-  saved->written = saved->dz;
-  if (saved->dz.scale && tape->measure)
-    saved->written.planes[0] = saved->written.planes[1] = NULL;
-  else if (saved->dz.scale)
-    saved->written.real = NULL, dz = saved->dz.scale;
-  if (b->y && b->y->planes[0] && b->ops & MN_OP_NORM) y = b->y->scale;
-  return dz || y ? mn_rescale(tape->device, dz, y, b) : MN_OK;
-}
 
 static mn_status run_forward(struct mn_tape *tape, struct mn_node *node) {
   struct mn_device *device = tape->device;
@@ -45,20 +30,12 @@ static mn_status run_forward(struct mn_tape *tape, struct mn_node *node) {
 static mn_status forward(struct mn_tape *tape, struct mn_node *node) {
   struct saved *saved = node->saved;
   struct mn_block *b = &saved->block;
-  struct mn_operand *y = b->y;
+  struct mn_operand *y = node->output ? &node->output->value : NULL;
   if (node->inputs[TARGET]) b->target = node->inputs[TARGET]->value.real; /* may be another each time */
-  MN_TRY(choose_factors(tape, node));
+  MN_TRY(mn_planes_choose(tape, b, y, &saved->dz));
   saved->loss.out = tape->results;
-  if (y && y->scale && !(b->ops & MN_OP_NORM)) { /* y has no bound, so its planes are written afterwards */
-    struct mn_operand reals = {.rows = y->rows, .cols = y->cols, .real = y->real};
-    b->y = &reals;
-    mn_status status = run_forward(tape, node);
-    b->y = y;
-    y->stale = 1;
-    return status != MN_OK ? status : mn_operand_prepare(tape->device, y);
-  }
   MN_TRY(run_forward(tape, node));
-  if (!node->inputs[TARGET]) return MN_OK;
+  if (y) return mn_operand_prepare(tape->device, y);
   if (tape->stepping) return MN_OK; /* sum_columns does it, after the tape has gathered what it sums */
   if (saved->gathered)
     MN_TRY(mn_allgather(tape->device, saved->gathered, b->loss_parts, b->rows, saved->loss.count / b->rows,
@@ -87,7 +64,7 @@ static mn_status backward(struct mn_tape *tape, struct mn_node *node) {
   const struct mn_block *b = &saved->block;
   const struct mn_epilogue *dx = node->sinks[X];
   if (node->output) MN_TRY(mn_tape_receive(tape, node));
-  if (saved->dz.scale && tape->measure) MN_TRY(mn_round(device, &saved->dz, MN_MEASURE_TOGETHER));
+  MN_TRY(mn_planes_measured(tape, &saved->dz));
   if (!dx) return MN_OK;
   if (!node->inputs[WEIGHT]) return mn_epilogue(device, saved->dz.real, b->rows, b->channels, dx);
   return mn_gemm(device, MN_NN, &saved->dz, &node->inputs[WEIGHT]->value, dx);
@@ -144,21 +121,6 @@ static mn_status square(struct mn_tape *tape, struct mn_node *node, const struct
   return sums ? append_square(device, c, count, grams, grams, sums) : MN_OK;
 }
 
-/* dz's planes and their scale: the weight's, which a checkpoint keeps, unless several nodes share it. */
-static mn_status take_planes(struct mn_tape *tape, struct saved *saved, const struct mn_tensor *weight) {
-  const struct mn_block *b = &saved->block;
-  const struct mn_device *device = tape->device;
-  for (int i = 0; i < device->planes; i++)
-    MN_TRY(mn_tape_device(tape, &saved->dz.planes[i], b->rows * b->channels, device->plane));
-  if (!device->scaled) return MN_OK;
-  saved->dz.headroom = MN_HEADROOM_DZ;
-  saved->dz.scale = &weight->scales[1];
-  if (weight->uses > 1) MN_TRY(mn_tape_scale(tape, &saved->dz.scale));
-  if (!tape->ranks) return MN_OK;
-  tape->ranks->scales[tape->ranks->scale_count++] = saved->dz.scale;
-  return MN_OK;
-}
-
 /* Chooses the memory of dz, once the buffers are allocated. Planes, if a GEMM reads them, have memory of
  * their own. A real dz overwrites dy or, if a loss is fused, the product. A dz with scaled planes has that
  * memory too, for steps that measure. Without a GEMM dz is the input's gradient: if the sink stores, dz is
@@ -171,7 +133,7 @@ static mn_status bind(struct mn_tape *tape, struct mn_node *node) {
   const struct mn_tensor *weight = node->inputs[WEIGHT];
   const struct mn_epilogue *dx = node->sinks[X];
   const int planes = weight && weight->value.planes[0];
-  if (planes) MN_TRY(take_planes(tape, saved, weight));
+  if (planes) MN_TRY(mn_planes_of_gradient(tape, &saved->dz, weight));
   if (!weight && dx && dx->kind == MN_STORE)
     saved->dz.real = dx->into;
   else if (!planes || saved->dz.scale)
@@ -197,15 +159,11 @@ static mn_status take_saved(struct mn_tape *tape, struct mn_node *node) {
   }
   if (node->inputs[TARGET]) {
     const int64_t shards = mn_ranks_shards(tape->device->ranks), parts = b->rows * b->groups * shards;
-    const double elements_of_all = (double)elements * (double)shards * mn_tape_replicas(tape);
+    const double elements_of_all = (double)elements * (double)shards * tape->replicas;
     MN_TRY(mn_tape_device(tape, &b->loss_parts, b->rows * b->groups, real));
     if (shards > 1) MN_TRY(mn_tape_shared(tape, &saved->gathered, parts, real));
-    if (tape->ranks) {
-      tape->ranks->gathered.whole = saved->gathered;
-      tape->ranks->gathered.piece = b->loss_parts;
-      tape->ranks->gathered.rows = b->rows;
-      tape->ranks->gathered.cols = parts / b->rows;
-    }
+    if (tape->ranks)
+      tape->device->hooks->gather_parts(tape, saved->gathered, b->loss_parts, b->rows, parts / b->rows);
     saved->loss = (struct mn_reduction){
         .parts = shards > 1 ? saved->gathered : b->loss_parts, .count = parts, .factor = 1 / elements_of_all};
     /* The kernel divides by this rank's elements alone. */
@@ -236,7 +194,7 @@ static mn_status record(struct mn_tape *tape, struct mn_tensor **y, struct mn_te
                          .eps = l->eps,
                          .slope = l->slope,
                          .scale = scale,
-                         .dz = &saved->written};
+                         .dz = &saved->written[0]};
   if (weight && weight->value.cols != x->value.cols)
     return mn_fail(MN_USAGE, "%s takes %ld inputs, but %s has %ld", weight->name, (long)weight->value.cols,
                    x->name, (long)x->value.cols);
@@ -256,7 +214,7 @@ static mn_status record(struct mn_tape *tape, struct mn_tensor **y, struct mn_te
     MN_TRY(mn_tape_tensor(tape, y, "block", b->rows, b->channels));
     (*y)->keep = tape->device->scaled && !(ops & MN_OP_NORM);
     node.output = *y;
-    b->y = &(*y)->value;
+    b->y = &saved->written[1];
     (*y)->sink = (struct mn_epilogue){.kind = MN_BLOCK_BACKWARD, .block = b};
   }
   saved->forward = (struct mn_epilogue){.kind = y ? MN_BLOCK : MN_BLOCK_LOSS, .block = b};

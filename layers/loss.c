@@ -1,5 +1,4 @@
 /* Mean squared error and softmax cross-entropy on the tape. */
-#include "engine/ranks/ranks.h"
 #include "layers/layer.h"
 
 enum { Y, TARGET };
@@ -17,9 +16,9 @@ static mn_status forward(struct mn_tape *tape, struct mn_node *node) {
   struct saved *saved = node->saved;
   const struct mn_operand *y = &node->inputs[Y]->value;
   const struct mn_epilogue *sink = node->sinks[Y];
-  const double rows = (double)y->rows * mn_tape_replicas(tape); /* the batch's */
+  const double rows = (double)y->rows * tape->replicas; /* the batch's */
   const double terms = saved->labels ? rows : rows * (double)y->cols;
-  const double scale = saved->scale / mn_tape_replicas(tape);
+  const double scale = saved->scale / tape->replicas;
   void *dy = sink ? sink->into : NULL;
   MN_REQUIRE(!sink || sink->kind != MN_ADD);
   struct mn_reduction sum = {tape->results, saved->scratch, saved->parts, NULL, y->rows, 1 / terms};

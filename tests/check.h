@@ -19,10 +19,15 @@
 
 #define COUNT(array) (sizeof(array) / sizeof *(array))
 
-/* A device; a test on a device that is not there is skipped, and says why. */
+/* A device, or NULL if it lacks the precision alone; a test on a device that is not there is skipped, and says
+ * why. */
 static inline struct mn_device *open_or_skip(const char *where, const char *precision) {
-  struct mn_device *device = NULL;
+  struct mn_device *device = NULL, *other;
   mn_status status = mn_device_open(&device, where, precision);
+  if (status == MN_NO_DEVICE && mn_device_open(&other, where, "fp32") == MN_OK) {
+    mn_device_close(other);
+    return NULL;
+  }
   if (status == MN_NO_DEVICE) SKIP("%s", mn_message());
   if (status != MN_OK) fail_msg("%s, %s: %s", where, precision, mn_message());
   return device;

@@ -104,7 +104,7 @@ mutant() {
   kernels/elementwise.c | kernels/gemm.c) order=${alone:-test_planes test_kernels test_gemm test_block test_fused test_nonfinite} ;;
   engine/ranks/hosts.c) order=${alone:-test_hosts} ;;
   layers/block_call.c | kernels/stream.[ch]) order=${alone:-test_block_call test_block_update} ;;
-  layers/block.c) order=${alone:-test_block_update test_optimizer test_retake} ;;
+  layers/block.c | engine/planes.c) order=${alone:-test_block_update test_optimizer test_retake} ;;
   train/optimizer.c) order=${alone:-test_optimizer test_parity} ;;
   train/command/session.c) order=${alone:-test_words test_init test_validation test_resume} ;;
   train/checkpoint/read.c) order=${alone:-test_model test_init} ;;
@@ -341,13 +341,13 @@ mutant "update: a skipped step counts" kernels/stream.h 'c->ended && !skipped' '
 mutant "update: the flag stays" kernels/stream.h '*nonfinite = 0;' ''
 mutant "call: any alignment" $o 'if ((uintptr_t)memory % (uintptr_t)bytes == 0) return' 'if (1) return'
 
-y=layers/block.c
-mutant "scale: dz keeps its first factor" $y 'written.real = NULL, dz = saved->dz.scale;' 'written.real = NULL;'
-mutant "scale: y has none" $y ' y = b->y->scale;' '(void)0;'
-mutant "scale: dz measured under an old factor" $y '&saved->dz, MN_MEASURE_TOGETHER)' '&saved->dz, 0)'
+gp=engine/planes.c
+mutant "scale: dz keeps its first factor" $gp 'b->dz->real = NULL, of_dz = dz->scale;' 'b->dz->real = NULL;'
+mutant "scale: y has none" $gp 'of_y = y->scale;' '(void)0;'
+mutant "scale: dz measured under an old factor" $gp 'dz, MN_MEASURE_TOGETHER)' 'dz, 0)'
 
 # split weights
-pl=kernels/planes.h tc=engine/tensor.c
+pl=kernels/planes.h tc=engine/forms.c
 mutant "split: ties to even" $pl 'o->split ? mn_to_upper_half(value) : mn_to_plane(' 'mn_to_plane('
 mutant "split: cut off, not rounded" $pl '(uint16_t)((mn_split_bits(value) + 0x8000u) >> 16)' '(uint16_t)(mn_split_bits(value) >> 16)'
 mutant "split: the lower half without its sign" $pl '(uint32_t)(int32_t)(int16_t)low' 'low'
@@ -356,10 +356,10 @@ mutant "split: the copy left stale" $tc 'return mn_round(device, &part, 0);' 're
 mutant "split: to the first elements" $tc '(char *)w->planes[0] + (size_t)first * device->plane' 'w->planes[0]'
 mutant "split: floats to the first elements" $tc 'floats : (float *)w->real + first' 'floats : (float *)w->real'
 mutant "narrow: from the first elements" kernels/elementwise.c '(const real *)from->real + first' '(const real *)from->real'
-mutant "pieces: all of the first values" $tc 'whole->from[first + i]' 'whole->from[i]'
-mutant "pieces: all to the first values" $tc 'whole->wide[first + i]' 'whole->wide[i]'
-mutant "pieces: all downloaded to the first values" $tc 'whole->narrow + first' 'whole->narrow'
-mutant "pieces: all of the first random numbers" $tc 'whole->drawn + (uint64_t)first' 'whole->drawn'
+mutant "pieces: all of the first values" $tc 'values->from[first + i]' 'values->from[i]'
+mutant "pieces: all to the first values" $tc 'values->wide[first + i]' 'values->wide[i]'
+mutant "pieces: all downloaded to the first values" $tc 'values->narrow + first' 'values->narrow'
+mutant "pieces: all of the first random numbers" $tc 'values->drawn + (uint64_t)first' 'values->drawn'
 mutant "weights: stale from the beginning" $tc 'w->stale = !w->split;' 'w->stale = 1;'
 
 # what is read past HDF5, and by several threads
@@ -542,6 +542,8 @@ mutant "labels: one too many is taken" data/dataset.c 'labels[i] >= classes' 'la
 mutant "labels: those of a program's own rows are taken" data/read_rows.c 'if (d->classes && y)' 'if (0 && d->classes && y)'
 mutant "labels: looked up wherever they lead" kernels/loss.c 'labels[n] >= 0 && labels[n] < cols' '1'
 mutant "model: saved over a training" train/checkpoint/model_file.c 'MN_OK && there->alone' 'MN_OK'
+mutant "model: saved over what appeared" train/checkpoint/model_file.c '.before = check_path, .data = &how' '.data = &how'
+mutant "model: a limit on files ends the program" train/checkpoint/write.c '(SIG_BLOCK, &limit, &before)' '(SIG_UNBLOCK, &limit, &before)'
 mutant "model: read as a checkpoint" train/checkpoint/read.c 'alone = count == 2;' 'alone = 0;'
 
 h=engine/thread.c

@@ -91,7 +91,7 @@ static const struct rule rules[] __attribute__((unused)) = {
     {0.9, 0.1, 0, 0, MN_SGD},   {0.9, 0.1, 0, 1, MN_SGD}, {0.9, 0.1, 0.5, 0, MN_SGD},
     {0, 0.1, 0.5, 0, MN_ADAMW}, {0, 0, 0, 0, MN_ADAMW},
 };
-enum { RULES = COUNT(rules), MOMENTUM_DECAY = 3, NESTEROV = 4, ADAMW = RULES - 1 };
+enum { RULES = COUNT(rules), MOMENTUM_DECAY = 3, ADAMW = RULES - 1 };
 static const double rule_rates[MN_RATES] __attribute__((unused)) = {0.1, 1 / (1 - 0.8), 3.1622776601683795};
 
 /* Whether the device needs memory for a product that updates (struct mn_epilogue). */

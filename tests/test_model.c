@@ -1,7 +1,19 @@
 /* A model saved without its training, and opened again: from C, and by the commands that read weights. */
 #include "tests/files_same.h"
 
+#include <signal.h>
+#include <sys/resource.h>
+#include <sys/syscall.h>
+
 #include "train/checkpoint/checkpoint.h"
+
+/* Another run's checkpoint, which appears under this name while a model is saved. */
+static const char *appears;
+int fsync(int fd) {
+  if (appears) assert_int_equal(link("run.h5", appears), 0);
+  appears = NULL;
+  return (int)syscall(SYS_fsync, fd);
+}
 
 static void assert_same_models(const struct mn_model *a, const struct mn_model *b) {
   double x[64], y[64];
@@ -105,6 +117,28 @@ static void other_files_stay(void **state) {
   }
   assert_int_equal(mn_model_save(model, "none/model.h5"), MN_NO_CREATE);
   MUST(mn_model_save(model, "model.h5"));
+  appears = "late.h5";
+  assert_int_equal(mn_model_save(model, "late.h5"), MN_NO_CREATE);
+  assert_null(appears);
+  assert_same_file("late.h5", "run.h5");
+  mn_model_close(model);
+  mn_device_close(device);
+}
+
+/* A program that does not know of SIGXFSZ gets an error, and goes on. */
+static void a_limit_on_files_is_an_error(void **state) {
+  struct mn_device *device;
+  struct mn_model *model = take_model(&device);
+  pid_t child = fork();
+  if (child == 0) {
+    const struct rlimit limit = {2048, 2048};
+    int failed = signal(SIGXFSZ, SIG_DFL) == SIG_ERR || setrlimit(RLIMIT_FSIZE, &limit) != 0;
+    failed |= mn_model_save(model, "limited.h5") != MN_IO || !strstr(mn_message(), "ulimit -f");
+    exit(failed);
+  }
+  int status;
+  assert_true(waitpid(child, &status, 0) == child && WIFEXITED(status) && WEXITSTATUS(status) == 0);
+  assert_int_equal(access("limited.h5", F_OK), -1);
   mn_model_close(model);
   mn_device_close(device);
 }
@@ -133,6 +167,7 @@ int main(void) {
       {"a_model_comes_back, cuda", a_model_comes_back, NULL, NULL, "cuda"},
       cmocka_unit_test(the_commands_take_it),
       cmocka_unit_test(other_files_stay),
+      cmocka_unit_test(a_limit_on_files_is_an_error),
       cmocka_unit_test(what_holds_no_model_is_refused),
   };
   return cmocka_run_group_tests(tests, set_up, tear_down);

@@ -2,6 +2,8 @@
  * to the bit, since factors are powers of two. */
 #include "tests/products.h"
 
+#include "engine/forms.h"
+
 static const char *const scaled[] = {"fp16", "fp16x3"};
 
 /* ---- rounding ---- */
@@ -136,6 +138,7 @@ static void planes_are_the_reals_rounded(void **state) {
   static const double factors[] = {1, 0x1p-3, 0x1p12, 0x1p60, 0x1p-60};
   for (size_t p = 0; p < COUNT(precisions); p++) {
     struct memory m = {.device = open_or_skip(*state, precisions[p])};
+    if (!m.device) continue;
     for (int i = 0; i < 10; i++) check_rounding(&m, factors[i / 2], i % 2, p == 1);
     close_memory(&m);
   }
@@ -182,6 +185,7 @@ static void round_measures_when_asked(void **state) {
   static const double sizes[] = {1, 0x1.fffffep0, 3e38, 1e-38, 0x1p-149, 6e-5, 0};
   for (size_t p = 0; p < COUNT(scaled); p++) {
     struct memory m = {.device = open_or_skip(*state, scaled[p])};
+    if (!m.device) continue;
     for (int i = 0; i < 4 * 7 && m.device->scaled; i++) {
       const int64_t count = counts[i / 7];
       double *values = random_values(count, 92, sizes[i % 7] / 2);
@@ -241,6 +245,7 @@ static void rescale_chooses_by_what_is_known(void **state) {
   static const double slopes[] = {0.01, 0, 3, -3};
   for (size_t p = 0; p < COUNT(scaled); p++) {
     struct memory m = {.device = open_or_skip(*state, scaled[p])};
+    if (!m.device) continue;
     for (size_t i = 0; i < COUNT(dz); i++) check_dz_factor(&m, dz[i]);
     for (size_t i = 0; i < 4 * COUNT(channels); i++)
       check_y_factor(&m, channels[i / 4][0], channels[i / 4][1], slopes[i % 4]);
@@ -399,6 +404,7 @@ static void updates_stop_at_the_flag(void **state) {
   static const int64_t sizes[][2] = {{1, 7}, {33, 17}, {40, 24}, {64, 64}, {130, 144}};
   for (int p = 0; p < MN_PRECISIONS; p++) {
     struct memory m = {.device = open_or_skip(*state, mn_precision_name((enum mn_precision)p))};
+    if (!m.device) continue;
     for (int i = 0; i < 5 * RULES * 2; i++)
       check_update(&m, sizes[i / 2 / RULES][0], sizes[i / 2 / RULES][1], rules[i / 2 % RULES], i % 2);
     close_memory(&m);
@@ -439,6 +445,7 @@ static void nothing_is_added_under_the_flag(void **state) {
   static const struct sizes sizes[] = {{33, 17, 9}, {40, 48, 32}, {136, 72, 40}, {2040, 2040, 16}};
   for (size_t p = 0; p < COUNT(precisions); p++) {
     struct memory m = {.device = open_or_skip(*state, precisions[p])};
+    if (!m.device) continue;
     const int count = on_cuda(*state) && m.device->scaled && !quick() ? 4 : 3;
     for (int i = 0; i < 3 * count && !blind(m.device->precision); i++)
       check_adding(&m, (enum mn_form)(i % 3), sizes[i / 3]);
@@ -452,6 +459,7 @@ static void column_sums_stop_at_the_flag(void **state) {
   enum { CHUNKS = 5, CHANNELS = 100, ALL = CHUNKS * CHANNELS };
   for (size_t p = 0; p < COUNT(precisions); p++) {
     struct memory m = {.device = open_or_skip(*state, precisions[p])};
+    if (!m.device) continue;
     struct parameter w;
     double *before = random_values(CHANNELS, 31, 1), *values = random_values(3 * ALL, 32, 1);
     double *stored = zeros(CHANNELS);

@@ -13,8 +13,8 @@
 #include "tests/command_call.h"
 #include "tests/saving.h"
 #include "tests/training.h"
-#include "train/runs/runs.h"
 #include "train/command/saves.h"
+#include "train/runs/runs.h"
 
 /* ---- the gate ---- */
 
@@ -145,7 +145,6 @@ static void open_saver(struct run *r, const char *to, int keep, enum way way) {
 
 static void close_run(struct run *r) {
   mn_saver_close(r->saver);
-  r->device->kernels = r->device->kernels;
   close_training(&r->training);
   mn_device_close(r->device);
 }

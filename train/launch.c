@@ -25,7 +25,7 @@ static int64_t steps_a_launch(const struct mn_trainer *t) {
   return most < 1 ? 1 : most > MN_LAUNCH_STEPS ? MN_LAUNCH_STEPS : most;
 }
 
-/* In memory of the pass, except for the pinned part. */
+/* The launches are in memory of the pass, except for the pinned part. */
 mn_status mn_launches_open(struct mn_trainer *t) {
   struct mn_device *device = t->model->device;
   struct mn_tape *tape = t->pass->tape;
@@ -58,9 +58,9 @@ static mn_status give_batches(void *data) {
   return MN_OK;
 }
 
-/* A whole launch is one graph for each buffer and number of
- * batches. The first launch with an update and the first without run uncaptured, so that cuBLASLt picks its
- * algorithms; part of a launch (first > 0), and batches that measure scales, are never captured. */
+/* A whole launch is one graph for each buffer and number of batches. The first launch with an update and the
+ * first without run uncaptured, so that cuBLASLt picks its algorithms; part of a launch (first > 0), and
+ * batches that measure scales, are never captured. */
 mn_status mn_launch_give(struct mn_launch *l, int64_t first) {
   struct mn_trainer *t = l->trainer;
   struct mn_tape *tape = t->pass->tape;

@@ -64,7 +64,7 @@ mn_status mn_launch_wait(struct mn_launch *launch);
 
 /* ---- batches that are not finite ---- */
 
-/* Before the first batch; `resumed`: an earlier run has left its scales. */
+/* Decides whether the first batch measures its dz; `resumed`: an earlier run has left its scales. */
 mn_status mn_retry_open(struct mn_trainer *trainer, int resumed);
 
 /* The batch of the oldest launch has raised the flag: takes it again if a scale may have been too large, with

@@ -1,6 +1,5 @@
 /* Recording passes over a model, loading batches, and finding values that are not finite. */
 #include "train/pass.h"
-#include "engine/ranks/ranks.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -21,7 +20,8 @@ static mn_status record_layers(struct mn_pass *pass, int count) {
     const struct mn_layer *layer = &pass->model->layers[i];
     MN_TRY(layer->kind->record(pass->tape, &pass->y, pass->y, layer));
     name_output(pass->y, layer); /* a shard names its own columns, in which a fault may be looked for */
-    if (hooks) MN_TRY(hooks->gather(pass->tape, &pass->y, layer->whole, i + 1 < pass->model->depth));
+    if (hooks)
+      MN_TRY(hooks->record_allgather(pass->tape, &pass->y, layer->whole, i + 1 < pass->model->depth));
     name_output(pass->y, layer);
   }
   return MN_OK;
@@ -78,7 +78,7 @@ static mn_status open_pass(struct mn_pass **out, struct mn_model *model, enum mn
   mn_status status =
       mn_tape_open(&pass->tape, model->device, kind == MN_PASS_TRAIN || kind == MN_PASS_SEEDED);
   if (status == MN_OK) pass->tape->clipping = clipping;
-  if (status == MN_OK && pass->tape->ranks) pass->tape->ranks->divided = rows < batch;
+  if (status == MN_OK) pass->tape->replicas = (int)(batch / rows);
   if (status == MN_OK) status = record(pass, kind, scale, input_gradient, keep, outside);
   if (status != MN_OK) {
     mn_pass_close(pass);
@@ -194,7 +194,7 @@ static mn_status agree_on_fault(struct mn_device *device, struct mn_fault *fault
   if (!ranks) return MN_OK;
   struct mn_fault *all = malloc((size_t)ranks->all.size * sizeof *all);
   MN_REQUIRE(all); /* a rank that failed alone would leave the others waiting */
-  mn_status status = device->hooks->exchange(device, all, fault, sizeof *fault);
+  mn_status status = device->hooks->allgather_host(device, all, fault, sizeof *fault);
   for (const struct mn_fault *f = all; f < all + ranks->all.size && status == MN_OK; f++)
     if (f->row >= 0 &&
         (fault->row < 0 || f->order < fault->order || (f->order == fault->order && f->row < fault->row)))

@@ -61,7 +61,8 @@ static mn_status take_arrival(struct mn_tape *tape, struct saved *saved, struct 
   return MN_OK;
 }
 
-mn_status mn_ranks_record_gather(struct mn_tape *tape, struct mn_tensor **whole, int64_t cols, int partial) {
+mn_status mn_ranks_record_allgather(struct mn_tape *tape, struct mn_tensor **whole, int64_t cols,
+                                    int partial) {
   struct mn_tensor *y = *whole;
   struct saved *saved;
   if (tape->device->ranks->shards.size == 1) return MN_OK;

@@ -24,7 +24,7 @@ static mn_status finish(struct mn_tape *tape) {
 static mn_status sum_results(struct mn_tape *tape) {
   struct mn_device *device = tape->device;
   const struct mn_sum results = {tape->results, 2};
-  return tape->ranks->divided ? mn_allreduce(device, &results, 1, sizeof *tape->results, NULL) : MN_OK;
+  return tape->replicas > 1 ? mn_allreduce(device, &results, 1, sizeof *tape->results, NULL) : MN_OK;
 }
 
 /* Waits for the work that a gather has left on its branch (struct mn_arrival); in a step `ended` does. */
@@ -62,7 +62,17 @@ static mn_status ended(struct mn_tape *tape, mn_status status) {
   return status != MN_OK ? status : joined;
 }
 
-static mn_status exchange(struct mn_device *device, void *all, const void *mine, size_t bytes) {
+static void gather_parts(struct mn_tape *tape, void *whole, const void *piece, int64_t rows, int64_t cols) {
+  struct mn_tape_ranks *r = tape->ranks;
+  r->gathered.whole = whole, r->gathered.piece = piece;
+  r->gathered.rows = rows, r->gathered.cols = cols;
+}
+
+static void agree(struct mn_tape *tape, struct mn_scale *scale) {
+  tape->ranks->scales[tape->ranks->scale_count++] = scale;
+}
+
+static mn_status allgather_host(struct mn_device *device, void *all, const void *mine, size_t bytes) {
   return mn_mpi_allgather(0, all, mine, bytes);
 }
 
@@ -71,8 +81,10 @@ const struct mn_tape_hooks mn_ranks_on_tape = {.bytes = sizeof(struct mn_tape_ra
                                                .forwarded = forwarded,
                                                .before_updates = before_updates,
                                                .ended = ended,
-                                               .gather = mn_ranks_record_gather,
-                                               .exchange = exchange,
+                                               .record_allgather = mn_ranks_record_allgather,
+                                               .gather_parts = gather_parts,
+                                               .agree = agree,
+                                               .allgather_host = allgather_host,
                                                .sum = mn_replicas_sum,
                                                .square = mn_replicas_square,
                                                .update = mn_replicas_update};

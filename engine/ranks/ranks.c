@@ -118,6 +118,7 @@ mn_status mn_device_join(struct mn_device *device, struct mn_ranks *ranks) {
     status = mn_allocate(device, &ranks->staging[i], MN_RANKS_STAGING);
   if (status == MN_OK && c->ranks_begin) status = mn_ranks_begin(device);
   MN_TRY(mn_ranks_agree(ranks, status));
-  MN_TRY(mn_ranks_broadcast(ranks, ranks->id, sizeof ranks->id));
-  return mn_ranks_agree(ranks, mn_ranks_join(device));
+  status = mn_ranks_broadcast(ranks, ranks->id, sizeof ranks->id);
+  if (status == MN_OK) status = mn_ranks_join(device);
+  return mn_ranks_agree(ranks, status);
 }

@@ -41,6 +41,8 @@ static inline int mn_ranks_first(const struct mn_ranks *ranks) {
   return !ranks || ranks->all.rank == 0;
 }
 
+extern const struct mn_collectives mn_collectives_cpu; /* a GPU has its own from the start (device.cu) */
+
 /* Layers opened on the device from now on are divided among the ranks, unless `ranks` is NULL. Every rank
  * calls it. MN_LIBRARY, MN_NO_MEMORY. */
 mn_status mn_device_join(struct mn_device *device, struct mn_ranks *ranks);
@@ -77,27 +79,26 @@ mn_status mn_replicas_sum(struct mn_device *device, struct mn_tensor *const *of,
 mn_status mn_replicas_square(struct mn_device *device, struct mn_tensor *const *of, int count,
                              const struct mn_clipping *clipping, double **squares, int64_t *number);
 
+/* The updates. */
 mn_status mn_replicas_update(struct mn_device *device, struct mn_tensor *const *of, int count);
 
-/* Also the real form or the lower halves and the rule's state, for a reader of those, such as a save; without
- * ranks it does nothing. */
+/* Gathers the forms that GEMMs do not read, the real form or the lower halves, and the rule's state, for a
+ * save; without ranks it does nothing. */
 mn_status mn_replicas_gather(struct mn_device *device, struct mn_tensor *const *of, int count);
 
 /* ---- tapes ----
  *
- * The work of a tape among ranks, beside its operations: hooks on its runs (engine/tape.h). */
+ * The work of a tape among ranks, beside its operations: hooks (engine/tape.h). */
 
 struct mn_tape_ranks {
-  int divided; /* the rows of a batch are, among replicas, whose results are summed; set by who records */
-  /* Among shards: the matrix that a step gathers with the agreement on the flag; whole is NULL if there is
-   * none. The recording operation sets it. */
+  /* Among shards: the loss's parts; whole is NULL if there are none. */
   struct {
     void *whole;
     const void *piece;
     int64_t rows, cols;
   } gathered;
   /* The scales of the backward's planes: all ranks agree on them at its end, and the next step chooses its
-   * factors by them. The operations' bind adds them. */
+   * factors by them. */
   struct mn_scale **scales;
   int scale_count;
   int reserved_sms; /* the device's before the backward, which spares more for its exchanges */
@@ -110,14 +111,9 @@ struct mn_tape_ranks {
  * share of cols], becomes [N, cols], all shards'. partial: the next layer's GEMM reads the whole, which then
  * has planes if the device has any, and the gradient is the sum of all ranks'; else every rank computes the
  * same gradient, such as a loss's. A hook. */
-mn_status mn_ranks_record_gather(struct mn_tape *tape, struct mn_tensor **y, int64_t cols, int partial);
+mn_status mn_ranks_record_allgather(struct mn_tape *tape, struct mn_tensor **y, int64_t cols, int partial);
 
 /* Set by mn_device_join. */
 extern const struct mn_tape_hooks mn_ranks_on_tape;
-
-/* Among how many replicas the rows of a batch are divided. */
-static inline int mn_tape_replicas(const struct mn_tape *tape) {
-  return tape->ranks && tape->ranks->divided ? tape->device->ranks->replicas.size : 1;
-}
 
 #endif

@@ -240,8 +240,7 @@ static mn_status add_up(struct mn_device *device, void *piece, int64_t rows, con
   sum.real = piece;
   MN_REQUIRE(p.share == p.widest); /* cols is a multiple of the shards */
   for (int q = 1; q < device->ranks->shards.size; q++)
-    MN_TRY(device->kernels->add(device, &sum, q > 1 ? piece : pieces,
-                                pieces + q * rows * p.share * device->real));
+    MN_TRY(mn_add(device, &sum, q > 1 ? piece : pieces, pieces + q * rows * p.share * device->real));
   return MN_OK;
 }
 

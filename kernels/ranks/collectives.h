@@ -163,7 +163,6 @@ typedef mn_status mn_agree_scales_function(struct mn_device *device, struct mn_s
 struct mn_collectives {
   MN_COLLECTIVES(MN_COLLECTIVE_POINTER, MN_COLLECTIVE_POINTER)
 };
-extern const struct mn_collectives mn_collectives_cpu; /* a GPU has its own from the start (device.cu) */
 
 /* A collective goes over the matrix in blocks of `rows` rows, for which the pieces of all ranks, each as wide
  * as the widest, fit one staging buffer. MN_NO_MEMORY: a single row does not fit. */

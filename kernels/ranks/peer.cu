@@ -343,9 +343,9 @@ template <typename T>
 static mn_status collect(struct mn_device *device, const struct mn_team *team, T (&all)[PEERS],
                          const T &mine) {
   const struct mn_ranks *r = device->ranks;
-  MN_TRY(device->kernels->copy(device, r->staging[0], &mine, sizeof mine));
+  MN_TRY(mn_copy(device, r->staging[0], &mine, sizeof mine));
   MN_TRY(mn_nccl_allgather(device, team, r->staging[1], r->staging[0], sizeof mine));
-  return device->kernels->download(device, all, r->staging[1], team->size * sizeof mine);
+  return mn_download(device, all, r->staging[1], team->size * sizeof mine);
 }
 
 static void unmap(const struct mn_team *team, mn_peer_memory *m) {

@@ -162,7 +162,7 @@ void mn_atomic_file_discard(struct mn_atomic_file *file) {
   file->fd = -1;
 }
 
-/* A file system that cannot sync it returns EINVAL, which is ignored. */
+/* A file system that cannot sync folders returns EINVAL, which is ignored. */
 mn_status mn_atomic_file_sync_folder(const char *path) {
   char folder[MN_ATOMIC_FILE_PATH];
   folder_name(folder, sizeof folder, path);
@@ -189,11 +189,11 @@ static mn_status publish(const struct mn_atomic_file *file, int replace,
                          const struct mn_atomic_file_hook *hook) {
   if (TEMP_FAILURE_RETRY(fsync(file->fd)) != 0) return mn_atomic_file_fail("write", file->path, errno);
   const int fresh = !replace || mn_atomic_file_is_free(file->path);
-  if (hook) MN_TRY(hook->before(hook->data, file->path));
+  if (hook) MN_TRY(hook->before(hook->data, file->path, fresh));
   if ((fresh ? mn_atomic_file_rename_new : rename)(file->temporary, file->path) == 0)
     return mn_atomic_file_sync_folder(file->path);
   const int error = errno;
-  if (hook) hook->undo(hook->data, file->path);
+  if (hook && hook->undo) hook->undo(hook->data, file->path);
   if (error != EEXIST) return mn_atomic_file_fail("replace", file->path, error);
   return mn_fail(MN_NO_CREATE,
                  "cannot save %s: a file of that name has appeared meanwhile, and is not "

@@ -25,10 +25,10 @@ struct mn_atomic_file {
  * permission, `path` is not a regular file; MN_IO: no space. */
 mn_status mn_atomic_file_create(struct mn_atomic_file *file, const char *path);
 
-/* What happens to the file at `path` between the new file's fsync and its rename. After an error of `before`
- * nothing is published; `undo` follows if the rename fails. */
+/* What happens to the file at `path` between the new file's fsync and its rename; `fresh`: there is none.
+ * After an error of `before` nothing is published; `undo`, which may be NULL, follows if the rename fails. */
 struct mn_atomic_file_hook {
-  mn_status (*before)(void *data, const char *path);
+  mn_status (*before)(void *data, const char *path, int fresh);
   void (*undo)(void *data, const char *path);
   void *data;
 };

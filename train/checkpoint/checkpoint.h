@@ -95,10 +95,11 @@ MN_API void mn_checkpoint_free(struct mn_checkpoint *checkpoint); /* NULL is fin
 
 /* ---- a model without its training ---- */
 
-/* Writes configuration and parameters of `model` to `path`: whole or not at all, as mn_checkpoint_save does.
+/* Writes configuration and parameters of `model` to `path`: whole or not at all, as every checkpoint.
  * `minnow eval`, `predict` and `train --init` take the file, and h5py reads /model as a state_dict. The plan
  * is not saved. A file that exists is replaced only if mn_model_save has written it: MN_NO_CREATE, also for a
- * checkpoint, whose training would be lost. Else as mn_checkpoint_save, MN_NO_MEMORY, MN_LIBRARY. */
+ * checkpoint, whose training would be lost, or one that appears meanwhile. Else as mn_checkpoint_save,
+ * MN_NO_MEMORY, MN_LIBRARY. */
 MN_API mn_status mn_model_save(const struct mn_model *model, const char *path);
 
 /* ---- restoring a model ---- */

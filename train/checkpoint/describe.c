@@ -8,7 +8,6 @@
 #include "data/class_names.h"
 #include "data/hdf5/hdf5.h"
 #include "data/order.h"
-#include "engine/ranks/ranks.h"
 #include "kernels/device.h"
 #include "kernels/lanes.h"
 #include "train/checkpoint/layout.h"

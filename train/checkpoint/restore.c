@@ -1,4 +1,4 @@
-/* From a file back to the device: a checkpoint, weights alone. */
+/* From a file back to the device: a checkpoint, or weights alone. */
 #include "train/checkpoint/checkpoint.h"
 
 #include <stdlib.h>

@@ -1,9 +1,11 @@
 /* Writes checkpoints, as layout.c describes them. */
 #include "train/checkpoint/checkpoint.h"
 
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
 #include "data/class_names.h"
 #include "data/hdf5/hdf5.h"
@@ -190,11 +192,24 @@ static mn_status write_file(const struct mn_checkpoint *checkpoint, const struct
   return status;
 }
 
+/* A file beyond the limit on sizes is an error, not the end of a program that has no handler of SIGXFSZ. */
+static mn_status write_within_limit(const struct mn_checkpoint *checkpoint,
+                                    const struct mn_atomic_file *file) {
+  const struct timespec at_once = {0, 0};
+  sigset_t limit, before;
+  MN_REQUIRE(sigemptyset(&limit) == 0 && sigaddset(&limit, SIGXFSZ) == 0);
+  MN_REQUIRE(pthread_sigmask(SIG_BLOCK, &limit, &before) == 0);
+  mn_status status = write_file(checkpoint, file);
+  if (!sigismember(&before, SIGXFSZ)) (void)sigtimedwait(&limit, NULL, &at_once);
+  MN_REQUIRE(pthread_sigmask(SIG_SETMASK, &before, NULL) == 0);
+  return status;
+}
+
 mn_status mn_checkpoint_write(const struct mn_checkpoint *checkpoint, const char *path,
                               const struct mn_atomic_file_hook *hook) {
   struct mn_atomic_file file;
   MN_TRY(mn_atomic_file_create(&file, path));
-  mn_status status = write_file(checkpoint, &file);
+  mn_status status = write_within_limit(checkpoint, &file);
   if (status == MN_OK) return mn_atomic_file_publish(&file, 1, hook);
   mn_atomic_file_discard(&file);
   return status;

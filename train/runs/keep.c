@@ -119,10 +119,10 @@ struct save {
   int keep, moved;
 };
 
-static mn_status before(void *data, const char *resolved) {
+static mn_status before(void *data, const char *resolved, int fresh) {
   struct save *save = data;
   MN_TRY(mn_run_check_files(save->path, 0, save->keep, &save->run, MN_HDF5_TRIED));
-  if (save->keep == 1 || mn_atomic_file_is_free(resolved)) return MN_OK;
+  if (save->keep == 1 || fresh) return MN_OK;
   save->moved = 1;
   return make_room(resolved, save->keep);
 }
