@@ -84,7 +84,7 @@ mutant() {
   case $file in
   kernels/loss.c) order=${alone:-test_kernels test_gradients test_block test_optimizer test_tape test_parity} ;;
   kernels/update.c) order=${alone:-test_optimizer test_gemm test_planes test_masters test_kernels test_tape test_gradients test_block test_parity} ;;
-  engine/tensor.c) order=${alone:-test_masters test_kernels test_optimizer test_tape} ;;
+  engine/tensor.c | engine/forms.c) order=${alone:-test_masters test_kernels test_optimizer test_tape} ;;
   kernels/memory.c) order=${alone:-test_masters test_kernels test_loader test_optimizer test_tape} ;;
   kernels/planes.h) order=${alone:-test_masters test_planes test_kernels test_gemm test_optimizer test_tape} ;;
   data/dataset.c | data/hdf5/dataset_file.c | data/hdf5/file.c) order=${alone:-test_reading test_library} ;;
