@@ -16,7 +16,7 @@ struct mn_loader_config {
   int shuffled;    /* in the order of data/order.h under `seed`; else as stored */
   uint64_t seed;
   int64_t position;              /* sample of the endless sequence to start at (epoch = position / n) */
-  int64_t samples;               /* the most in one filling */
+  int64_t samples;               /* the most in one filling, which a buffer holds: a launch's batches */
   int64_t batch;                 /* samples of one step, whose planes share a scale; 0 means `samples` */
   int reals;                     /* if planes are scaled: x is wanted as reals (mn_pass_reads_reals) */
   int64_t targets, first_target; /* columns of real targets to gather: their number (0 for all), the first */

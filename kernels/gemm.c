@@ -42,7 +42,7 @@ static void epilogue_tile(struct mn_device *device, const struct mn_product *p, 
   all->largest = fmaxf(all->largest, of.largest);
 }
 
-/* Computes p and applies e, which is of a tile, or nothing. */
+/* Computes p, unless p->d is there already, tile by tile; e, if it is of tiles, is applied to each. */
 static mn_status run(struct mn_device *device, const struct mn_product *p, const struct mn_epilogue *e) {
   enum { PARALLEL_WORK = 300000 }; /* multiply-adds; waking the other threads costs as much as some */
   MN_TRY(mn_team_take(device));

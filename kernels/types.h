@@ -182,8 +182,8 @@ struct mn_block {
   int64_t rows, channels, groups; /* N, C, G; C divisible by G */
   double eps, slope;
   const void *bias, *gamma, *beta; /* [C] */
-  void *z;              /* [N, C] saved: d plus bias; without MN_OP_BIAS a copy of d, or d itself */
-  void *mean, *rstd;    /* [N, G] saved */
+  void *z;           /* [N, C] saved: the matrix d plus bias; without MN_OP_BIAS a copy of d, or d itself */
+  void *mean, *rstd; /* [N, G] saved */
   struct mn_operand *y; /* [N, C]: the forms that are not NULL are written; scaled planes need MN_OP_NORM,
                            which bounds them, and their factor (mn_rescale) */
   const void *target;   /* [N, C]: MN_BLOCK_LOSS only */
@@ -207,7 +207,7 @@ enum mn_rule_kind { MN_SGD, MN_ADAMW, MN_RULES };
 enum { MN_RATE, MN_RATE_FIRST, MN_RATE_SECOND, MN_RATES };
 struct mn_rule {
   const double *rate; /* [MN_RATES] of AdamW: rate, first = 1/(1 − beta1ᵗ) and second = 1/√(1 − beta2ᵗ) of
-                         step t, from 1 on; SGD reads the first alone */
+                         step t, from 1 on; SGD reads rate[MN_RATE] alone */
   const double *scale; /* from clipping; NULL: 1 */
   double momentum, weight_decay;
   int nesterov;

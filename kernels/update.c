@@ -19,7 +19,7 @@ static struct step step_of(const struct mn_update *update, const void *gradient)
   const struct mn_rule *rule = update->rule;
   const int adamw = rule->kind == MN_ADAMW;
   const double rate = rule->rate[MN_RATE];
-  return (struct step){.rate = (real)(adamw ? rate * rule->rate[MN_RATE_FIRST] : rate),
+  return (struct step){.rate = (real)(adamw ? rate * rule->rate[MN_RATE_FIRST] : rate), /* corrects m */
                        .scale = rule->scale ? (real)*rule->scale : 1,
                        .momentum = (real)rule->momentum,
                        .decay = (real)rule->weight_decay,

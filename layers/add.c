@@ -18,7 +18,7 @@ static mn_status backward(struct mn_tape *tape, struct mn_node *node) {
   return MN_OK;
 }
 
-static const struct mn_operation operation = {NULL, forward, backward, NULL, NULL};
+static const struct mn_operation operation = {.forward = forward, .backward = backward};
 
 mn_status mn_add_record(struct mn_tape *tape, struct mn_tensor **y, struct mn_tensor *a,
                         struct mn_tensor *b) {

@@ -1,5 +1,4 @@
-/* The block on the tape: forward and backward of any consecutive operations of the block, with or without the
- * GEMM. */
+/* The block on the tape: forward and backward of consecutive operations of it, with its GEMM or without. */
 #include "engine/planes.h"
 #include "layers/layer.h"
 
@@ -8,7 +7,7 @@
 
 #include "kernels/text.h"
 
-enum { X, WEIGHT, BIAS, GAMMA, BETA, TARGET }; /* a node's inputs */
+enum { X, WEIGHT, BIAS, GAMMA, BETA, TARGET }; /* inputs; mn_column_sums takes three neighbours' sinks */
 
 struct saved {
   struct mn_block block;            /* the kernels' argument; z, mean, rstd: saved by the forward, or NULL */
@@ -141,7 +140,8 @@ static mn_status bind(struct mn_tape *tape, struct mn_node *node) {
   return MN_OK;
 }
 
-static const struct mn_operation operation = {bind, forward, backward, square, update};
+static const struct mn_operation operation = {
+    .bind = bind, .forward = forward, .backward = backward, .square = square, .update = update};
 
 /* Allocates the forward's saved values: z, mean and rstd if a later backward reads them. A fused loss runs
  * its backward in the same epilogue, so it needs no saved values. */

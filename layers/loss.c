@@ -40,7 +40,7 @@ static mn_status backward(struct mn_tape *tape, struct mn_node *node) {
   return sink ? mn_epilogue(tape->device, sink->into, y->rows, y->cols, sink) : MN_OK;
 }
 
-static const struct mn_operation operation = {NULL, forward, backward, NULL, NULL};
+static const struct mn_operation operation = {.forward = forward, .backward = backward};
 
 mn_status mn_loss_record(struct mn_tape *tape, struct mn_tensor *y, struct mn_tensor *target,
                          int32_t *const *labels, double scale) {

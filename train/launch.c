@@ -67,7 +67,7 @@ mn_status mn_launch_give(struct mn_launch *l, int64_t first) {
   const int number = (int)(l - t->launches) * (MN_LAUNCH_STEPS + 1) + (l->updates ? (int)l->batches : 0);
   l->first = first, l->count = l->batches - first;
   if (t->ran[l->updates] && !tape->measure && first == 0) return mn_tape_graph(tape, number, give_batches, l);
-  t->ran[l->updates] |= l->count > tape->measure;
+  t->ran[l->updates] |= l->count > tape->measure; /* of the batches the first alone measures */
   return give_batches(l);
 }
 

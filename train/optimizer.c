@@ -1,4 +1,4 @@
-/* SGD and AdamW around a model, and the schedule of their rate. The rule itself is the MN_UPDATE epilogue. */
+/* Settings and rates of SGD and AdamW, and updates by stored gradients; the rule itself is MN_UPDATE. */
 #include "train/optimizer.h"
 
 #include <math.h>

@@ -60,8 +60,8 @@ MN_API void mn_optimizer_close(struct mn_optimizer *optimizer); /* NULL is fine;
 void mn_optimizer_rates(const struct mn_optimizer *optimizer, double rate, int64_t step,
                         double out[MN_RATES]);
 
-/* The learning rate from the next backward on, which belongs to step `step`, from 0 on. To SGD every step is
- * like the first; AdamW needs a call before each. */
+/* Without a trainer: the learning rate from the next backward on, which belongs to step `step`, from 0 on. To
+ * SGD every step is like the first; AdamW needs a call before each. */
 MN_API mn_status mn_optimizer_rate(struct mn_optimizer *optimizer, double rate, int64_t step);
 
 /* For steps that are given ahead, each with its own rates and norm: the backward reads the rates [MN_RATES]

@@ -75,7 +75,7 @@ struct mn_trainer_config mn_trainer_defaults(enum mn_rule_kind rule, int64_t ste
   const int64_t warmup = steps < 1000 ? steps / 10 : 100, third = (steps + 2) / 3;
   struct mn_schedule schedule = {MN_SCHEDULE_COSINE, MN_RATE_ADAMW, steps, warmup, third, 0.1};
   if (rule == MN_SGD) schedule.kind = MN_SCHEDULE_CONSTANT, schedule.rate = MN_RATE_SGD;
-  return (struct mn_trainer_config){.schedule = schedule, .batch = 64};
+  return (struct mn_trainer_config){.schedule = schedule, .batch = MN_BATCH};
 }
 
 mn_status mn_trainer_open(struct mn_trainer **out, struct mn_model *model, struct mn_optimizer *optimizer,

@@ -46,7 +46,7 @@ static mn_status bind(struct mn_tape *tape, struct mn_node *node) {
   return MN_OK;
 }
 
-static const struct mn_operation operation = {bind, forward, backward, NULL, NULL};
+static const struct mn_operation operation = {.bind = bind, .forward = forward, .backward = backward};
 
 /* Only if the next layer's GEMM can wait for the shards. */
 static mn_status take_arrival(struct mn_tape *tape, struct saved *saved, struct mn_operand *whole) {
