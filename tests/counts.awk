@@ -10,7 +10,7 @@ match($0, /[0-9]+ passed, [0-9]+ failed/) {
   n["FAILED"] += word[3]
 }
 # A test whose subtests fail has many of these lines.
-/^(FAIL|ERROR): / && !seen[runs, $2, $3]++ {
+/^(FAIL|ERROR): [A-Za-z_0-9]+ \(/ && !seen[runs, $2, $3]++ {
   n["PASSED"]--
   n["FAILED"]++
 }
