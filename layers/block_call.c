@@ -232,10 +232,32 @@ static mn_status forward(struct mn_device *device, const struct mn_block_call *c
   return mn_gemm(device, MN_NT, &work->x, &work->of[MN_BLOCK_WEIGHT], &epilogue);
 }
 
+/* dx = dz·W, dW = dzᵀ·x and the column sums, each to its sink; what has no sink is not computed. */
+static mn_status give_gradients(struct mn_device *device, const struct mn_block_call *call, struct work *work,
+                                const struct mn_epilogue *dx,
+                                const struct mn_epilogue *sinks[MN_BLOCK_PARAMETERS]) {
+  struct mn_operand *weight = &work->of[MN_BLOCK_WEIGHT];
+  MN_TRY(mn_operand_prepare(device, &work->dz));
+  if (dx) {
+    MN_TRY(mn_operand_prepare(device, weight));
+    MN_TRY(mn_gemm(device, MN_NN, &work->dz, weight, dx));
+  }
+  if (sinks[MN_BLOCK_WEIGHT]) {
+    MN_TRY(mn_operand_prepare(device, &work->x));
+    MN_TRY(mn_gemm(device, MN_TN, &work->dz, &work->x, sinks[MN_BLOCK_WEIGHT]));
+  }
+  if (!sinks[MN_BLOCK_BIAS] && !sinks[MN_BLOCK_GAMMA] && !sinks[MN_BLOCK_BETA]) return MN_OK;
+  if (work->summed) memcpy(work->summed, work->sums, sums_bytes(device, call));
+  return mn_column_sums(device, work->summed ? work->summed : work->sums, mn_chunks(call->rows),
+                        call->channels, &sinks[MN_BLOCK_BIAS], NULL);
+}
+
 static mn_status backward(struct mn_device *device, const struct mn_block_call *call, struct work *work) {
+  void *const gradients[] = {call->dweight, call->dbias, call->dgamma, call->dbeta, call->dx};
   struct mn_operand *dz = &work->dz, written = *dz;
   struct mn_block block = block_of(call);
-  const int narrow = call->narrow == MN_NARROW_MODULE;
+  struct mn_epilogue stores[5];
+  const struct mn_epilogue *sinks[5];
   if (dz->real)
     written.planes[0] = written.planes[1] = NULL;
   else
@@ -244,26 +266,12 @@ static mn_status backward(struct mn_device *device, const struct mn_block_call *
   if (dz->scale && !dz->real) MN_TRY(mn_rescale(device, dz->scale, NULL, NULL));
   const struct mn_epilogue through = {.kind = MN_BLOCK_BACKWARD, .block = &block};
   MN_TRY(mn_epilogue(device, (void *)call->dy, call->rows, call->channels, &through));
-  MN_TRY(mn_operand_prepare(device, dz));
-  if (call->dx) {
-    const struct mn_epilogue store = {.kind = MN_STORE, .into = call->dx, .narrow = narrow};
-    MN_TRY(mn_operand_prepare(device, &work->of[MN_BLOCK_WEIGHT]));
-    MN_TRY(mn_gemm(device, MN_NN, dz, &work->of[MN_BLOCK_WEIGHT], &store));
+  for (int i = 0; i < 5; i++) {
+    stores[i] = (struct mn_epilogue){
+        .kind = MN_STORE, .into = gradients[i], .narrow = call->narrow == MN_NARROW_MODULE};
+    sinks[i] = gradients[i] ? &stores[i] : NULL;
   }
-  if (call->dweight) {
-    const struct mn_epilogue store = {.kind = MN_STORE, .into = call->dweight, .narrow = narrow};
-    MN_TRY(mn_operand_prepare(device, &work->x));
-    MN_TRY(mn_gemm(device, MN_TN, dz, &work->x, &store));
-  }
-  if (!call->dbias && !call->dgamma && !call->dbeta) return MN_OK;
-  void *const vectors[3] = {call->dbias, call->dgamma, call->dbeta};
-  struct mn_epilogue stores[3];
-  const struct mn_epilogue *sinks[3];
-  for (int i = 0; i < 3; i++) {
-    stores[i] = (struct mn_epilogue){.kind = MN_STORE, .into = vectors[i], .narrow = narrow};
-    sinks[i] = vectors[i] ? &stores[i] : NULL;
-  }
-  return mn_column_sums(device, work->sums, mn_chunks(call->rows), call->channels, sinks, NULL);
+  return give_gradients(device, call, work, sinks[4], sinks);
 }
 
 /* ---- the update ---- */
@@ -299,34 +307,23 @@ static mn_status write_grams(struct mn_device *device, const struct mn_block_cal
 }
 
 /* Updates the weight by dzᵀ·x and the vectors by the column sums, or stores these as gradients. */
-static mn_status follow(struct mn_device *device, const struct mn_block_call *call, struct work *work,
-                        const struct mn_update *updates) {
-  struct mn_epilogue epilogues[MN_BLOCK_PARAMETERS];
-  const struct mn_epilogue *sinks[MN_BLOCK_PARAMETERS] = {NULL};
-  for (int i = 0; i < MN_BLOCK_PARAMETERS; i++) {
-    epilogues[i] = call->of[i].gradient ? (struct mn_epilogue){.kind = MN_STORE, .into = call->of[i].gradient}
-                                        : (struct mn_epilogue){.kind = MN_UPDATE, .update = &updates[i]};
-    if (call->of[i].values) sinks[i] = &epilogues[i];
-  }
-  if (sinks[MN_BLOCK_WEIGHT]) {
-    if (epilogues[MN_BLOCK_WEIGHT].kind == MN_UPDATE) epilogues[MN_BLOCK_WEIGHT].into = work->product;
-    MN_TRY(mn_operand_prepare(device, &work->x));
-    MN_TRY(mn_gemm(device, MN_TN, &work->dz, &work->x, sinks[MN_BLOCK_WEIGHT]));
-  }
-  if (work->summed) memcpy(work->summed, work->sums, sums_bytes(device, call));
-  return mn_column_sums(device, work->summed ? work->summed : work->sums, mn_chunks(call->rows),
-                        call->channels, &sinks[MN_BLOCK_BIAS], NULL);
-}
-
 static mn_status update(struct mn_device *device, const struct mn_block_call *call, struct work *work) {
   struct mn_update updates[MN_BLOCK_PARAMETERS];
-  for (int i = 0; i < MN_BLOCK_PARAMETERS; i++)
-    updates[i] = (struct mn_update){.w = &work->of[i],
-                                    .m = mn_rule_keeps_m(&call->rule) ? call->of[i].m : NULL,
-                                    .v = mn_rule_keeps_v(&call->rule) ? call->of[i].v : NULL,
-                                    .rule = &call->rule};
+  struct mn_epilogue epilogues[MN_BLOCK_PARAMETERS];
+  const struct mn_epilogue *sinks[MN_BLOCK_PARAMETERS] = {NULL};
   if (call->grams) return write_grams(device, call, work);
-  return follow(device, call, work, updates);
+  for (int i = 0; i < MN_BLOCK_PARAMETERS; i++) {
+    const struct mn_block_parameter *p = &call->of[i];
+    updates[i] = (struct mn_update){.w = &work->of[i],
+                                    .m = mn_rule_keeps_m(&call->rule) ? p->m : NULL,
+                                    .v = mn_rule_keeps_v(&call->rule) ? p->v : NULL,
+                                    .rule = &call->rule};
+    epilogues[i] = (struct mn_epilogue){.kind = MN_UPDATE, .update = &updates[i]};
+    if (i == MN_BLOCK_WEIGHT) epilogues[i].into = work->product;
+    if (p->gradient) epilogues[i] = (struct mn_epilogue){.kind = MN_STORE, .into = p->gradient};
+    if (p->values) sinks[i] = &epilogues[i];
+  }
+  return give_gradients(device, call, work, NULL, sinks);
 }
 
 /* ---- the calls ---- */
