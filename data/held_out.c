@@ -7,6 +7,7 @@
 #include <stdlib.h>
 
 #include "data/dataset.h"
+#include "data/held_out.h"
 #include "data/order.h"
 #include "kernels/random.h"
 

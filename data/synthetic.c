@@ -11,6 +11,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
+#include "data/synthetic.h"
 #include "kernels/clock.h"
 #include "kernels/device.h"
 

@@ -1,6 +1,8 @@
 /* The block on the tape: forward and backward of consecutive operations of it, with its GEMM or without. */
+#include "engine/hooks.h"
 #include "engine/planes.h"
 #include "layers/layer.h"
+#include "layers/norms.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -78,46 +80,13 @@ static mn_status update(struct mn_tape *tape, struct mn_node *node) {
   return sum_columns(tape, node);
 }
 
-mn_status mn_block_grams(struct mn_device *device, const struct mn_operand *dz, const struct mn_operand *x,
-                         void *sums, const int wanted[3], void *grams) {
-  const struct mn_operand *const of[] = {dz, x};
-  char *into = grams;
-  for (int i = 0; i < 2 && x; i++, into += (size_t)(dz->rows * dz->rows) * device->real) {
-    const struct mn_epilogue store = {.kind = MN_STORE, .into = into};
-    MN_TRY(mn_gemm(device, MN_NT, of[i], of[i], &store));
-  }
-  struct mn_epilogue stores[3];
-  const struct mn_epilogue *sinks[3] = {NULL};
-  for (int i = 0; i < 3; i++) {
-    if (!wanted[i]) continue;
-    stores[i] = (struct mn_epilogue){.kind = MN_STORE, .into = into};
-    sinks[i] = &stores[i];
-    into += (size_t)dz->cols * device->real;
-  }
-  if (!wanted[0] && !wanted[1] && !wanted[2]) return MN_OK;
-  return mn_column_sums(device, sums, mn_chunks(dz->rows), dz->cols, sinks, NULL);
-}
-
-static mn_status append_square(struct mn_device *device, const struct mn_clipping *c, int64_t *count,
-                               const void *a, const void *b, int64_t length) {
-  const struct mn_reduction square = {&c->squares[(*count)++], c->scratch, a, b, length, 1};
-  return mn_reduce(device, &square);
-}
-
-/* One square for the weight's gradient, and one for all vectors'. */
 static mn_status square(struct mn_tape *tape, struct mn_node *node, const struct mn_clipping *c,
                         int64_t *count) {
-  struct mn_device *device = tape->device;
-  struct saved *saved = node->saved;
-  const struct mn_block *b = &saved->block;
-  const int weight = node->sinks[WEIGHT] != NULL;
-  const int wanted[] = {node->sinks[BIAS] != NULL, node->sinks[GAMMA] != NULL, node->sinks[BETA] != NULL};
-  const int64_t product = b->rows * b->rows, sums = (wanted[0] + wanted[1] + wanted[2]) * b->channels;
-  char *grams = c->grams, *behind = grams + (size_t)product * device->real;
-  MN_TRY(mn_block_grams(device, &saved->dz, weight ? &node->inputs[X]->value : NULL, b->sums, wanted, grams));
-  if (weight) MN_TRY(append_square(device, c, count, grams, behind, product));
-  if (weight) grams = behind + (size_t)product * device->real;
-  return sums ? append_square(device, c, count, grams, grams, sums) : MN_OK;
+  const struct saved *saved = node->saved;
+  const struct mn_epilogue *const *sinks = node->sinks;
+  const int wanted[] = {sinks[BIAS] != NULL, sinks[GAMMA] != NULL, sinks[BETA] != NULL};
+  const struct mn_operand *x = sinks[WEIGHT] ? &node->inputs[X]->value : NULL;
+  return mn_block_squares(tape->device, &saved->dz, x, saved->block.sums, wanted, c, count);
 }
 
 /* Chooses the memory of dz, once the buffers are allocated. Planes, if a GEMM reads them, have memory of

@@ -5,6 +5,8 @@
 
 #include <string.h>
 
+#include "layers/norms.h"
+
 enum { ALIGNMENT = 256 };
 
 /* A caller's memory, of which parts are taken one after the other; if it is NULL they are only counted. */

@@ -68,7 +68,7 @@ struct mn_block_call {
    * the pair, and writes the weight's planes beside its reals. */
   struct mn_block_parameter of[MN_BLOCK_PARAMETERS];
   struct mn_rule rule; /* its rate and scale are in the device's memory; rate is NULL for other calls */
-  /* Out: up to 2·N² + 3·C reals, aligned to 16 bytes, by mn_block_grams (layers/layer.h); the vectors that
+  /* Out: up to 2·N² + 3·C reals, aligned to 16 bytes, by mn_block_grams (layers/norms.h); the vectors that
    * have values are wanted. N is a multiple of 8. Such a call does not update; NULL for an update. */
   void *grams;
   struct mn_counts counts; /* of mn_block_count (kernels/stream.h) */

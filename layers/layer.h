@@ -90,13 +90,6 @@ MN_API mn_status mn_add_record(struct mn_tape *tape, struct mn_tensor **y, struc
  * the last forward saved, reals in the device's memory; NULL if the tape does not train. */
 MN_API const struct mn_block *mn_block_saved(const struct mn_tensor *y, const struct mn_tape *tape);
 
-/* Writes reals to `grams`: dz·dzᵀ [N, N] and x·xᵀ [N, N], N a multiple of 8, unless x is NULL; then the
- * gradients of bias, gamma and beta, [C] each, one behind the other; a vector that is not wanted is left out.
- * `sums`: the column sums over chunks, as mn_column_sums takes them. The weight's gradient is not computed;
- * its norm is ‖dzᵀ·x‖² = tr(xᵀ·dz·dzᵀ·x) = Σ (dz·dzᵀ)∘(x·xᵀ). */
-mn_status mn_block_grams(struct mn_device *device, const struct mn_operand *dz, const struct mn_operand *x,
-                         void *sums, const int wanted[3], void *grams);
-
 /* MN_USAGE unless groups divides channels; the message names the nearest divisors. */
 MN_API mn_status mn_block_check_groups(int64_t channels, int64_t groups);
 

@@ -10,6 +10,7 @@
 #include <unistd.h>
 
 #include "data/dataset.h"
+#include "data/dataset_file.h"
 #include "data/hdf5/hdf5.h"
 #include "tests/hdf5_made.h"
 

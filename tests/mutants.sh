@@ -104,10 +104,10 @@ mutant() {
   kernels/elementwise.c | kernels/gemm.c) order=${alone:-test_planes test_kernels test_gemm test_block test_fused test_nonfinite} ;;
   engine/ranks/hosts.c) order=${alone:-test_hosts} ;;
   layers/block_call.c | kernels/stream.[ch]) order=${alone:-test_block_call test_block_update} ;;
-  layers/block.c | engine/planes.c) order=${alone:-test_block_update test_optimizer test_retake} ;;
-  train/optimizer.c) order=${alone:-test_optimizer test_parity} ;;
+  layers/block.c | layers/norms.c | engine/planes.c) order=${alone:-test_block_update test_optimizer test_retake} ;;
+  train/optimizer.c | train/rule.c) order=${alone:-test_optimizer test_parity} ;;
   train/command/session.c) order=${alone:-test_words test_init test_validation test_resume} ;;
-  train/checkpoint/read.c) order=${alone:-test_model test_init} ;;
+  train/checkpoint/read.c | train/checkpoint/misfits.c) order=${alone:-test_model test_init} ;;
   train/checkpoint/atomic_file.c) order=${alone:-test_atomic_file} ;;
   train/checkpoint/sums.c) order=${alone:-test_sums} ;;
   train/runs/keep.c) order=${alone:-test_atomic_file test_saver test_owned} ;;
@@ -260,8 +260,8 @@ mutant "adamw: squares not corrected" $u '(real)sqrt(s->v[i]) * s->second' '(rea
 mutant "adamw: eps dropped" $u ' * s->second + s->eps)' ' * s->second)'
 mutant "adamw: gradients not corrected" $u 'rate * rule->rate[MN_RATE_FIRST]' 'rate'
 mutant "adamw: a step ahead" train/optimizer.c '(double)step + 1;' '(double)step + 2;'
-mutant "rule: a member of another rule passes" train/optimizer.c 'return value == 0 ? MN_OK' 'return 1 ? MN_OK'
-mutant "rule: a share of 1" train/optimizer.c '(!m->share || value < 1)' '1'
+mutant "rule: a member of another rule passes" train/rule.c 'return value == 0 ? MN_OK' 'return 1 ? MN_OK'
+mutant "rule: a share of 1" train/rule.c '(!m->share || value < 1)' '1'
 mutant "rule: a case without its members" train/check/cases.c 'mn_rule_set(rule, member, value);' ''
 mutant "rule: its options are not read" train/command/options_parse.c 'if (m->rules >> out->rule.kind & 1)' 'if (0)'
 mutant "rule: an option implies none" train/command/options_parse.c 'if (stray) out->optimizer = first_rule(stray);' '(void)stray;'
@@ -330,13 +330,13 @@ mutant "update: a gradient is followed, not stored" $o '{.kind = MN_STORE, .into
 mutant "update: vectors stay" $o 'call->channels, &sinks[MN_BLOCK_BIAS],' 'call->channels, (const struct mn_epilogue *[3]){0},'
 mutant "update: without m" $o 'mn_rule_keeps_m(&call->rule) && !p->m' '0'
 mutant "update: no planes needed" $o '!weight->gradient && planes && !call->weight.planes' '0'
-mutant "update: both grams are dz's" layers/block.c 'of[i], of[i], &store' 'of[0], of[0], &store'
+mutant "update: both grams are dz's" layers/norms.c 'of[i], of[i], &store' 'of[0], of[0], &store'
 mutant "update: grams of any number of rows" $o 'call->rows % 8)' '0)'
 mutant "update: a step in place of its grams" $o 'if (call->grams) return write_grams' 'if (0) return write_grams'
 mutant "clip: not on the tape" engine/tape.c 'if (tape->clipping) MN_TRY(clip(tape));' ''
-mutant "clip: vectors take no part" layers/block.c 'return sums ? append_square(' 'return 0 ? append_square('
-mutant "clip: the weight takes no part" layers/block.c 'const int weight = node->sinks[WEIGHT] != NULL;' 'const int weight = 0;'
-mutant "clip: dz with itself" layers/block.c 'count, grams, behind, product' 'count, grams, grams, product'
+mutant "clip: vectors take no part" layers/norms.c 'return vectors ? append_square(' 'return 0 ? append_square('
+mutant "clip: the weight takes no part" layers/block.c 'sinks[WEIGHT] ? &node->inputs[X]->value : NULL' 'NULL'
+mutant "clip: dz with itself" layers/norms.c 'count, grams, behind, product' 'count, grams, grams, product'
 mutant "update: a skipped step counts" kernels/stream.h 'c->ended && !skipped' 'c->ended'
 mutant "update: the flag stays" kernels/stream.h '*nonfinite = 0;' ''
 mutant "call: any alignment" $o 'if ((uintptr_t)memory % (uintptr_t)bytes == 0) return' 'if (1) return'
@@ -532,8 +532,8 @@ mutant "restore: no factor for dz" $q '{(float)saved->gradient_factor, 0}' '{0, 
 
 # weights from a file
 w=train/checkpoint/read.c
-mutant "file of weights: what is left over is no matter" $w 'fprintf(t->misfits, "; %s is left over, %s", name, has);' ''
-mutant "file of weights: rows are not compared" $w 'memcmp(found->shape, fit.shape, shape)' 'memcmp(found->shape + fit.rank - 1, fit.shape + fit.rank - 1, sizeof fit.shape[0])'
+mutant "file of weights: what is left over is no matter" train/checkpoint/misfits.c 'fprintf(t->misfits, "; %s is left over, %s", name, has);' ''
+mutant "file of weights: rows are not compared" train/checkpoint/misfits.c 'memcmp(found->shape, fit.shape, shape)' 'memcmp(found->shape + fit.rank - 1, fit.shape + fit.rank - 1, sizeof fit.shape[0])'
 mutant "file of weights: values that are not finite are taken" $w 'if (!reader->weights) return MN_OK;' 'return MN_OK;'
 mutant "file of weights: the seed's weights all the same" train/command/session.c 'if (o->init) return mn_snapshot' 'if (0) return mn_snapshot'
 

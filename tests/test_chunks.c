@@ -8,6 +8,7 @@
 #include <time.h>
 #include <zlib.h>
 
+#include "data/dataset_file.h"
 #include "data/hdf5/file.h"
 #include "tests/dataset_make.h"
 

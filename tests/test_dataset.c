@@ -4,6 +4,7 @@
 #include <sys/mman.h>
 #include <sys/syscall.h>
 
+#include "data/dataset_file.h"
 #include "tests/dataset_make.h"
 
 /* The calls with which the file is read and closed, over those of the C library: made to fail where set. */

@@ -5,6 +5,7 @@
 #include <sys/file.h>
 #include <sys/stat.h>
 
+#include "data/dataset_file.h"
 #include "tests/dataset_make.h"
 
 /* The status of opening `file`, which must leave nothing behind. */

@@ -1,5 +1,7 @@
 /* The fingerprint of rows: the same wherever they wait, however they are stored and whoever reads them, and
  * another one when any row is another. */
+#include "data/dataset_file.h"
+#include "data/held_out.h"
 #include "data/loader.h"
 #include "tests/dataset_make.h"
 #include "tests/rows_made.h"

@@ -1,4 +1,5 @@
 /* Rows that are held out of a dataset: which they are, and that both parts read as the whole does. */
+#include "data/held_out.h"
 #include "data/loader.h"
 #include "tests/order_rows.h"
 #include "tests/rows_made.h"

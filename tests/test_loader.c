@@ -1,4 +1,5 @@
 /* The loader, which gathers samples in their order, on each device and from each place. */
+#include "data/dataset_file.h"
 #include "data/loader.h"
 #include "kernels/planes.h"
 #include "tests/order_rows.h"

@@ -2,6 +2,7 @@
  * column, value and attribute; unsigned integers are read as such; all other values are read as before. */
 #include <math.h>
 
+#include "data/dataset_file.h"
 #include "tests/dataset_make.h"
 
 enum { ROWS = 40, COLS = 3, VALUES = ROWS * COLS };

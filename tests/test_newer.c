@@ -1,6 +1,7 @@
 /* Files of an HDF5 newer than this one: what it can read is read and listed; the rest is told as that, and no
  * checkpoint is set aside for it. */
 #include "data/dataset.h"
+#include "data/dataset_file.h"
 #include "tests/checkpoint_make.h"
 #include "train/command/commands.h"
 

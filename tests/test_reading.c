@@ -5,6 +5,7 @@
 #include <sys/uio.h>
 #include <time.h>
 
+#include "data/dataset_file.h"
 #include "tests/dataset_make.h"
 
 /* The call with which files are read, over the C library's: made to fail, to be interrupted every other time,

@@ -2,10 +2,12 @@
  * run on raw rows ends in the same bytes as one on rows that were standardised before; eval, predict and the
  * library apply what the checkpoint keeps, and undo it. */
 #include "data/columns.h"
+#include "data/dataset_file.h"
 #include "tests/command_run.h"
 #include "tests/files_same.h"
 #include "train/checkpoint/checkpoint.h"
 #include "train/evaluate.h"
+#include "train/fit.h"
 
 enum { ROWS = 700, COLS = 5 };
 

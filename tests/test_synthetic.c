@@ -2,6 +2,7 @@
  * a row depends on nothing but its place and the seed, and how near two devices' rows are. */
 #include <math.h>
 
+#include "data/synthetic.h"
 #include "kernels/random.h"
 #include "tests/check.h"
 #include "tests/dataset_make.h"

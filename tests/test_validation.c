@@ -1,6 +1,8 @@
 /* train --validation, and the rows that eval and predict take: which rows are trained on and which are held
  * out, that a resumed run and another --place have the same, and that eval and predict find them again. */
 #include "data/dataset.h"
+#include "data/dataset_file.h"
+#include "data/held_out.h"
 #include "tests/command_run.h"
 #include "tests/files_same.h"
 #include "train/runs/runs.h"

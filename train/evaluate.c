@@ -7,6 +7,7 @@
 
 #include "engine/ahead.h"
 #include "kernels/clock.h"
+#include "train/fit.h"
 
 /* Host memory that the device writes to. */
 struct pinned {

@@ -3,7 +3,7 @@
 #define MN_TRAIN_EVALUATE_H
 
 #include "data/dataset.h"
-#include "train/pass.h"
+#include "train/fault.h"
 
 struct mn_evaluator; /* passes for a full batch and for the rows that remain, and a loader */
 

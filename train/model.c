@@ -1,12 +1,10 @@
 /* A model as a list of layers, and their parameters. */
 #include "train/model.h"
 
-#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "data/class_names.h"
 #include "kernels/clock.h"
 #include "kernels/ranks/collectives.h"
 #include "kernels/text.h"
@@ -20,17 +18,6 @@ struct mn_model_config mn_model_defaults(void) {
 
 int64_t mn_model_outputs(const struct mn_model_config *config) {
   return config->head ? config->head : config->hidden[config->depth - 1];
-}
-
-const char *mn_model_words(char out[MN_MODEL_WORDS], const struct mn_model_config *c) {
-  int used = snprintf(out, MN_MODEL_WORDS, "%ld inputs", (long)c->inputs);
-  for (int i = 0; i < c->depth; i++)
-    used += snprintf(out + used, MN_MODEL_WORDS - (size_t)used, "%s%ld", i ? " -> " : ", blocks of ",
-                     (long)c->hidden[i]);
-  used += snprintf(out + used, MN_MODEL_WORDS - (size_t)used, " channels in %ld groups", (long)c->groups);
-  if (c->head) used += snprintf(out + used, MN_MODEL_WORDS - (size_t)used, ", a head of %ld", (long)c->head);
-  snprintf(out + used, MN_MODEL_WORDS - (size_t)used, ", %s", mn_loss_name(c->loss));
-  return out;
 }
 
 /* The list of layers that a configuration means; returns how many. */
@@ -69,23 +56,6 @@ int mn_model_parameter(const struct mn_model_config *config, int index, struct m
   for (int i = 0; i < count; index -= layers[i++].kind->parameters)
     if (index < layers[i].kind->parameters) return *out = describe(&layers[i], index), 1;
   return 0;
-}
-
-mn_status mn_model_check_data(const struct mn_model_config *c, const char *model, struct mn_dataset *d,
-                              const char *data, int targets) {
-  int classes = c->loss == MN_LOSS_CROSS_ENTROPY;
-  int64_t outputs = mn_model_outputs(c);
-  if (c->inputs != d->inputs)
-    return mn_fail(MN_BAD_DATA, "%s takes %ld inputs, but %s has %ld", model, (long)c->inputs, data,
-                   (long)d->inputs);
-  if (targets && classes && d->classes && outputs < d->outputs)
-    MN_TRY(mn_labels_check_all(d, outputs, data, model));
-  if (targets && (classes != d->classes || (classes ? outputs < d->outputs : outputs != d->outputs)))
-    return mn_fail(MN_BAD_DATA, "%s gives %ld %s, but %s has %ld %s%s", model, (long)outputs,
-                   classes ? "classes" : "numbers", data, (long)d->outputs,
-                   d->classes ? "classes" : "numbers",
-                   classes == d->classes ? "" : "; cross-entropy is the loss of classes, mse of numbers");
-  return MN_OK;
 }
 
 mn_status mn_model_measure(struct mn_model *model) {
@@ -196,53 +166,6 @@ mn_status mn_model_initialise(struct mn_model *model, uint64_t seed) {
     }
   }
   return mn_model_measure(model);
-}
-
-static mn_status standardize(struct mn_model *model, int side, const double *mean, const double *scale) {
-  const char *what = side == MN_X ? "input" : "target";
-  const int64_t count = side == MN_X ? model->config.inputs : mn_model_outputs(&model->config);
-  struct mn_standard *s = &model->standard[side];
-  for (int64_t i = 0; mean && i < count; i++)
-    if (!isfinite(mean[i]) || !isfinite(scale[i]) || !(scale[i] > 0))
-      return mn_fail(MN_USAGE, "%s %ld has the mean %g and the scale %g: finite ones, a scale above 0, work",
-                     what, (long)i, mean[i], scale[i]);
-  double *all = mean ? malloc(3 * (size_t)count * sizeof *all) : NULL;
-  if (mean && !all)
-    return mn_fail(MN_NO_MEMORY, "no memory for the means and scales of %ld %ss", (long)count, what);
-  free(s->mean);
-  *s = (struct mn_standard){0};
-  if (mean) *s = (struct mn_standard){all, all + count, all + 2 * count};
-  for (int64_t i = 0; mean && i < count; i++)
-    s->mean[i] = mean[i], s->scale[i] = scale[i], s->inverse[i] = 1 / scale[i];
-  return MN_OK;
-}
-
-mn_status mn_model_standardize(struct mn_model *model, const double *mean, const double *scale) {
-  return standardize(model, MN_X, mean, scale);
-}
-
-mn_status mn_model_standardize_targets(struct mn_model *model, const double *mean, const double *scale) {
-  if (model->config.loss != MN_LOSS_MSE)
-    return mn_fail(MN_USAGE, "the targets of a model of classes cannot be standardised");
-  return standardize(model, MN_Y, mean, scale);
-}
-
-double mn_model_loss_unit(const struct mn_model *model) {
-  const double *scale = model->standard[MN_Y].scale;
-  for (int64_t k = 1; scale && k < mn_model_outputs(&model->config); k++)
-    if (scale[k] != scale[0]) return 0;
-  return scale ? scale[0] * scale[0] : 1;
-}
-
-size_t mn_model_real(const struct mn_model *model) {
-  return model->standard[MN_Y].mean ? sizeof(double) : model->device->real;
-}
-
-mn_status mn_model_name_classes(struct mn_model *model, const struct mn_class_names *names) {
-  if (names->count != mn_model_outputs(&model->config))
-    return mn_fail(MN_USAGE, "%lld names for %ld classes: as many are needed", (long long)names->count,
-                   (long)mn_model_outputs(&model->config));
-  return mn_class_names_copy(&model->class_names, names);
 }
 
 mn_status mn_model_train(struct mn_model *model, enum mn_epilogue_kind how, const struct mn_rule *rule) {

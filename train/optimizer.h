@@ -3,6 +3,7 @@
 #ifndef MN_TRAIN_OPTIMIZER_H
 #define MN_TRAIN_OPTIMIZER_H
 
+#include "engine/hooks.h"
 #include "train/model.h"
 
 struct mn_optimizer_config {
@@ -15,20 +16,6 @@ struct mn_optimizer_config {
 /* The learning rates that `minnow train` takes by default. */
 #define MN_RATE_ADAMW 0.007
 #define MN_RATE_SGD 0.05
-
-/* The members of struct mn_rule that a user sets. A rule that lacks a member has 0 there. */
-struct mn_rule_member {
-  const char *name; /* the option without its dashes */
-  size_t offset;    /* in struct mn_rule, of a double, or of an int if it is a flag */
-  unsigned rules;   /* bit 1 << MN_SGD … of each rule that has it */
-  int flag, share;  /* a share is below 1 */
-  int positive;     /* it has to be above 0 after rounding to float */
-  double initial;   /* the default */
-};
-enum { MN_RULE_MEMBERS = 6 };
-extern const struct mn_rule_member mn_rule_members[MN_RULE_MEMBERS];
-/* Sets a member of a rule; a flag is 0 or 1. */
-void mn_rule_set(struct mn_rule *rule, const struct mn_rule_member *member, double value);
 
 /* A config with the defaults of `minnow train`: AdamW with beta1 0.9, beta2 0.98, eps 1e-8, SGD with momentum
  * 0.9; each with accumulate 1, and without weight decay and clipping. */

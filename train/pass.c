@@ -1,4 +1,4 @@
-/* Recording passes over a model, loading batches, and finding values that are not finite. */
+/* Recording passes over a model, and loading batches. */
 #include "train/pass.h"
 
 #include <stdio.h>
@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "data/dataset.h"
+#include "engine/hooks.h"
 #include "layers/layer.h"
 
 static void name_output(struct mn_tensor *y, const struct mn_layer *layer) {
@@ -27,9 +28,9 @@ static mn_status record_layers(struct mn_pass *pass, int count) {
   return MN_OK;
 }
 
-/* keep: every tensor on the way is kept. outside: the batch is in memory of the caller's. */
-static mn_status record(struct mn_pass *pass, enum mn_pass_kind kind, double scale, int input_gradient,
-                        int keep, int outside) {
+static mn_status record(struct mn_pass *pass, const struct mn_pass_config *config) {
+  const enum mn_pass_kind kind = config->kind;
+  const int outside = config->outside;
   const struct mn_model *m = pass->model;
   const struct mn_model_config *c = &m->config;
   const struct mn_layer *last = &m->layers[m->depth - 1];
@@ -41,7 +42,7 @@ static mn_status record(struct mn_pass *pass, enum mn_pass_kind kind, double sca
   MN_TRY(mn_tape_tensor(tape, &pass->x, "the input", pass->rows, c->inputs));
   pass->x->outside = outside;
   pass->x->keep = 1;
-  pass->x->needs_gradient = input_gradient;
+  pass->x->needs_gradient = config->input_gradient;
   pass->targets = fused ? last->outputs : mn_model_outputs(c);
   pass->first_target = fused ? last->first : 0;
   if (mse) MN_TRY(mn_tape_tensor(tape, &pass->target, "the target", pass->rows, pass->targets));
@@ -50,22 +51,22 @@ static mn_status record(struct mn_pass *pass, enum mn_pass_kind kind, double sca
     MN_TRY(mn_tape_device(tape, (void **)&pass->labels, pass->rows, sizeof(int32_t)));
   MN_TRY(record_layers(pass, m->depth - fused));
   if (kind == MN_PASS_FORWARD) pass->y->operand = 1;
-  for (struct mn_node *node = tape->first; keep && node; node = node->next) node->output->keep = 1;
+  for (struct mn_node *node = tape->first; config->keep && node; node = node->next) node->output->keep = 1;
   if (fused) {
-    MN_TRY(last->kind->record_mse(tape, pass->y, last, pass->target, scale));
+    MN_TRY(last->kind->record_mse(tape, pass->y, last, pass->target, config->scale));
     pass->y = NULL;
   } else if (has_loss) {
-    MN_TRY(mn_loss_record(tape, pass->y, pass->target, &pass->labels, scale));
+    MN_TRY(mn_loss_record(tape, pass->y, pass->target, &pass->labels, config->scale));
   }
   return mn_tape_finish(tape);
 }
 
-/* rows: this rank's, of a batch of `batch`. */
-static mn_status open_pass(struct mn_pass **out, struct mn_model *model, enum mn_pass_kind kind, int64_t rows,
-                           int64_t batch, double scale, int input_gradient, int keep, int outside) {
+mn_status mn_pass_record(struct mn_pass **out, struct mn_model *model, const struct mn_pass_config *config) {
+  const int64_t rows = config->rows;
+  const int trains = config->kind == MN_PASS_TRAIN;
   *out = NULL;
   if (rows < 1) return mn_fail(MN_USAGE, "a batch of %ld rows: at least 1 is needed", (long)rows);
-  const struct mn_clipping *clipping = kind == MN_PASS_TRAIN ? model->clipping : NULL;
+  const struct mn_clipping *clipping = trains ? model->clipping : NULL;
   if (clipping && clipping->rows != rows)
     return mn_fail(MN_USAGE,
                    "a batch of %ld rows, but the optimizer was opened for %ld; it can be opened for 0",
@@ -74,12 +75,11 @@ static mn_status open_pass(struct mn_pass **out, struct mn_model *model, enum mn
   if (!pass) return mn_fail(MN_NO_MEMORY, "no memory for a pass");
   pass->model = model;
   pass->rows = rows;
-  pass->batch = batch;
-  mn_status status =
-      mn_tape_open(&pass->tape, model->device, kind == MN_PASS_TRAIN || kind == MN_PASS_SEEDED);
+  pass->batch = config->batch;
+  mn_status status = mn_tape_open(&pass->tape, model->device, trains || config->kind == MN_PASS_SEEDED);
   if (status == MN_OK) pass->tape->clipping = clipping;
-  if (status == MN_OK) pass->tape->replicas = (int)(batch / rows);
-  if (status == MN_OK) status = record(pass, kind, scale, input_gradient, keep, outside);
+  if (status == MN_OK) pass->tape->replicas = (int)(config->batch / rows);
+  if (status == MN_OK) status = record(pass, config);
   if (status != MN_OK) {
     mn_pass_close(pass);
     return status;
@@ -93,14 +93,19 @@ mn_status mn_pass_open(struct mn_pass **out, struct mn_model *model, enum mn_pas
   if (model->device->ranks)
     return mn_fail(MN_USAGE, "a pass whose batches the caller loads is of one rank; there are %d",
                    model->device->ranks->all.size);
-  return open_pass(out, model, kind, rows, rows, scale, input_gradient, 0, 0);
+  return mn_pass_record(
+      out, model,
+      &(struct mn_pass_config){
+          .kind = kind, .rows = rows, .batch = rows, .scale = scale, .input_gradient = input_gradient});
 }
 
 mn_status mn_pass_open_outside(struct mn_pass **out, struct mn_model *model, enum mn_pass_kind kind,
                                int64_t rows, double scale) {
   int64_t first;
   const int64_t own = mn_own_rows(model->device->ranks, rows, &first);
-  return open_pass(out, model, kind, own, rows, scale, 0, 0, 1);
+  return mn_pass_record(
+      out, model,
+      &(struct mn_pass_config){.kind = kind, .rows = own, .batch = rows, .scale = scale, .outside = 1});
 }
 
 void mn_pass_close(struct mn_pass *pass) {
@@ -147,92 +152,4 @@ mn_status mn_pass_load(struct mn_pass *pass, const void *x, const void *y) {
   if (!y) return MN_OK;
   if (!pass->target) return mn_copy(device, pass->labels, y, (size_t)pass->rows * sizeof(int32_t));
   return mn_copy(device, pass->target->value.real, y, (size_t)mn_tensor_count(pass->target) * device->real);
-}
-
-/* Looks for a value that is not finite in a tensor, or in the rows' losses if it is NULL, and notes the
- * first. */
-static mn_status look(const struct mn_pass *pass, const struct mn_tensor *tensor, struct mn_fault *out) {
-  struct mn_device *device = pass->model->device;
-  const char *name = tensor ? tensor->name : "the loss";
-  int64_t count = tensor ? mn_tensor_count(tensor) : pass->rows;
-  double *values = malloc((size_t)count * sizeof *values);
-  if (!values) return mn_fail(MN_NO_MEMORY, "no memory to look at %s", name);
-  mn_status status = tensor ? mn_tensor_read(device, tensor, values)
-                            : mn_device_read(device, values, mn_loss_rows(pass->tape), count);
-  const int64_t at =
-      status == MN_OK ? mn_find_outside(values, count, sizeof *values, -INFINITY, INFINITY) : -1;
-  free(values);
-  out->order++;
-  if (at < 0) return status;
-  snprintf(out->what, sizeof out->what, "%s", name);
-  out->row = tensor ? at / tensor->value.cols : at;
-  return MN_OK;
-}
-
-/* Looks at the parameters, then at the values of a forward in their order. Rows of a shard's weights are
- * numbered as in the full weight. */
-static mn_status find(const struct mn_pass *pass, const struct mn_batch *batch, struct mn_fault *out) {
-  const struct mn_model *m = pass->model;
-  for (int i = 0; i < m->count; i++) {
-    const struct mn_tensor *t = m->parameters[i];
-    MN_TRY(look(pass, t, out));
-    if (out->row < 0) continue;
-    out->parameter = 1;
-    if (t->rank == 2) out->row += t->first;
-    return MN_OK;
-  }
-  for (const struct mn_node *node = pass->tape->first; node && out->row < 0; node = node->next)
-    MN_TRY(look(pass, node->output, out));
-  if (out->row >= 0) out->row += batch->first;
-  return MN_OK;
-}
-
-/* Among ranks every rank looks at its own values, and all report the fault that came first: the one with the
- * least `order`, and of these the one with the least row. Row −1 is no fault. */
-static mn_status agree_on_fault(struct mn_device *device, struct mn_fault *fault) {
-  const struct mn_ranks *ranks = device->ranks;
-  if (!ranks) return MN_OK;
-  struct mn_fault *all = malloc((size_t)ranks->all.size * sizeof *all);
-  MN_REQUIRE(all); /* a rank that failed alone would leave the others waiting */
-  mn_status status = device->hooks->allgather_host(device, all, fault, sizeof *fault);
-  for (const struct mn_fault *f = all; f < all + ranks->all.size && status == MN_OK; f++)
-    if (f->row >= 0 &&
-        (fault->row < 0 || f->order < fault->order || (f->order == fault->order && f->row < fault->row)))
-      *fault = *f;
-  free(all);
-  return status;
-}
-
-/* If each shard has its own columns of the targets, gathers all of them, in memory of the tape's. */
-static mn_status gather_targets(struct mn_pass *pass, struct mn_batch *batch) {
-  struct mn_device *device = pass->model->device;
-  const void *own = batch->y;
-  if (!pass->target || batch->targets == pass->targets) return MN_OK;
-  batch->targets = pass->targets;
-  MN_TRY(mn_tape_device(pass->tape, &batch->y, batch->rows * pass->targets, device->real));
-  return mn_allgather(device, batch->y, own, batch->rows, pass->targets, device->real);
-}
-
-void mn_pass_explain(struct mn_model *model, const struct mn_batch *batch, struct mn_fault *out) {
-  struct mn_pass *pass;
-  struct mn_batch whole = *batch;
-  enum mn_pass_kind kind = batch->y ? MN_PASS_EVALUATE : MN_PASS_PREDICT;
-  *out = (struct mn_fault){.what = "a gradient", .row = -1};
-  mn_status status = open_pass(&pass, model, kind, batch->rows, batch->rows, 1, 0, 1, 1);
-  if (status == MN_OK) status = gather_targets(pass, &whole);
-  if (status == MN_OK) status = mn_pass_set(pass, &whole);
-  if (status == MN_OK) status = mn_tape_forward(pass->tape);
-  if (status == MN_OK) status = find(pass, batch, out);
-  if (status == MN_OK) status = agree_on_fault(model->device, out);
-  if (status != MN_OK) *out = (struct mn_fault){.what = "a value", .row = -1};
-  mn_pass_close(pass);
-}
-
-const char *mn_fault_words(char out[MN_FAULT_WORDS], const struct mn_fault *fault) {
-  snprintf(out, MN_FAULT_WORDS, fault->row < 0 ? "%s" : "%s, row %ld", fault->what, (long)fault->row);
-  return out;
-}
-
-const char *mn_fault_remedy(const struct mn_fault *fault) {
-  return fault->parameter ? "take a checkpoint from before that" : "leave such rows out, or scale them";
 }

@@ -28,6 +28,18 @@ struct mn_pass {
   int64_t batch;                 /* and all replicas' (kernels/ranks/collectives.h); alone the same */
 };
 
+struct mn_pass_config {
+  enum mn_pass_kind kind;
+  int64_t rows, batch; /* as in struct mn_pass */
+  double scale;        /* multiplies the loss's gradient (1/steps under accumulation) */
+  int input_gradient;  /* x's gradient is computed and stored */
+  int keep;            /* every tensor on the way is kept */
+  int outside;         /* the batch is in memory of the caller's: mn_pass_set names it before each run */
+};
+
+/* Records the pass of a config. `*out` is the caller's, for mn_pass_close; it borrows the model. */
+mn_status mn_pass_record(struct mn_pass **out, struct mn_model *model, const struct mn_pass_config *config);
+
 /* scale multiplies the loss's gradient (1/steps under accumulation). input_gradient: x's gradient is computed
  * and stored. `*out` is the caller's, for mn_pass_close; it borrows the model. */
 MN_API mn_status mn_pass_open(struct mn_pass **out, struct mn_model *model, enum mn_pass_kind kind,
@@ -50,23 +62,5 @@ MN_API mn_status mn_pass_set(struct mn_pass *pass, const struct mn_batch *batch)
  * All of it must stay until the next wait for the device (mn_tape_results). For a pass of mn_pass_open.
  * MN_BAD_DATA, before anything is uploaded: a label that is not from 0 to K − 1, named with its row. */
 MN_API mn_status mn_pass_load(struct mn_pass *pass, const void *x, const void *y);
-
-/* The first value on a batch's way through a model that is not finite. */
-struct mn_fault {
-  char what[96]; /* "blocks.0.fc.weight", "the output of blocks.1", "the loss", "a gradient" … */
-  int64_t row;   /* its row, or −1 */
-  int parameter; /* it is a parameter's value, whatever the batch */
-  int order;     /* its place in the order of computing */
-};
-
-/* After a batch raised its tape's nonfinite flag: finds that value. Runs the batch again, forward and
- * unfused, on tensors of its own; of a batch without y up to the outputs. If that fails, the fault is "a
- * value". */
-MN_API void mn_pass_explain(struct mn_model *model, const struct mn_batch *batch, struct mn_fault *out);
-
-/* "the output of blocks.1, row 5", for a message. */
-enum { MN_FAULT_WORDS = 128 };
-MN_API const char *mn_fault_remedy(const struct mn_fault *fault); /* of an evaluation or a prediction */
-MN_API const char *mn_fault_words(char out[MN_FAULT_WORDS], const struct mn_fault *fault);
 
 #endif

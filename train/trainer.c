@@ -1,4 +1,5 @@
 /* Giving the device steps ahead, and reading their results. */
+#include "train/fit.h"
 #include "train/launch.h"
 
 #include <math.h>

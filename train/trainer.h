@@ -13,8 +13,8 @@
 
 #include "data/loader.h"
 #include "engine/thread.h"
+#include "train/fault.h"
 #include "train/optimizer.h"
-#include "train/pass.h"
 
 /* What becomes of a step in which a value is not finite. In either case it does not update. */
 enum mn_nonfinite {

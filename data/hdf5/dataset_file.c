@@ -11,6 +11,7 @@
 
 #include "data/class_names.h"
 #include "data/dataset.h"
+#include "data/dataset_file.h"
 #include "data/hdf5/file.h"
 #include "data/hdf5/words.h"
 

@@ -5,6 +5,7 @@
 
 #include <sched.h>
 
+#include "engine/hooks.h"
 #include "engine/tape.h"
 #include "kernels/ranks/collectives.h"
 

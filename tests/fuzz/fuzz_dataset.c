@@ -4,6 +4,7 @@
 #include <stdlib.h>
 
 #include "data/dataset.h"
+#include "data/dataset_file.h"
 #include "tests/fuzz/input.h"
 #include "train/command/commands.h"
 

@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "data/dataset.h"
+#include "data/dataset_file.h"
 #include "data/hdf5/hdf5.h"
 #include "train/check/check.h"
 #include "train/checkpoint/layout.h"

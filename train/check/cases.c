@@ -7,6 +7,7 @@
 
 #include "data/hdf5/file.h"
 #include "kernels/text.h"
+#include "train/rule.h"
 
 /* A case on its way from a file. mn_hdf5_close closes the group, and a dataset that an error leaves open. */
 struct reader {

@@ -1,7 +1,6 @@
-/* Reads checkpoints, and weights alone. A checkpoint is read strictly: content that write.c does not write is
- * refused. Weights alone may come from any program: floats of any width in the group /model, under the
- * parameters' names. In both cases one message lists all tensors that do not fit, before a value is read, and
- * each value that has a checksum is compared with it. */
+/* Reads checkpoints strictly: content that write.c does not write is refused. Before a value is read, one
+ * message lists all tensors that do not fit (misfits.c); each value that has a checksum is compared with it.
+ * The values of a model are read in the same way from weights alone (weights.c). */
 #include <inttypes.h>
 #include <math.h>
 #include <stdio.h>
@@ -13,28 +12,16 @@
 #include "data/hdf5/hdf5.h"
 #include "kernels/text.h"
 #include "kernels/types.h"
-#include "train/checkpoint/checkpoint.h"
-#include "train/checkpoint/layout.h"
-
-/* An error leaves groups and datasets open: mn_hdf5_close closes them with the file. */
-struct reader {
-  struct mn_hdf5_file file;
-  struct mn_checkpoint *checkpoint;
-  struct mn_model_config *sizes; /* instead: sizes that follow from the shapes of the weights */
-  struct mn_sums sums;           /* partial for weights alone */
-  int brief;                     /* only a checkpoint's sizes, constants and options are read */
-  int weights;                   /* weights alone are read */
-  int damaged;                   /* the file may be a damaged checkpoint of minnow's */
-};
+#include "train/checkpoint/reader.h"
 
 /* The message for content that a minnow checkpoint does not have. */
-static mn_status refuse(struct reader *reader, const char *name, const char *what) {
+static mn_status refuse(struct mn_reader *reader, const char *name, const char *what) {
   return mn_fail(MN_BAD_DATA, "%s: %s %s: not as minnow writes checkpoints: %s", reader->file.path, name,
                  what, reader->file.remedy);
 }
 
 /* Opens `name` in `parent`, which must be of `kind`: a group or a dataset, or, if `optional`, missing. */
-static mn_status find(struct reader *reader, const struct mn_hdf5_object *parent, const char *name,
+static mn_status find(struct mn_reader *reader, const struct mn_hdf5_object *parent, const char *name,
                       enum mn_hdf5_kind kind, int optional, struct mn_hdf5_object *object) {
   MN_TRY(mn_hdf5_find(&reader->file, parent, name, object));
   if (object->kind == kind || (optional && object->kind == MN_HDF5_NOTHING)) return MN_OK;
@@ -46,8 +33,8 @@ static mn_status find(struct reader *reader, const struct mn_hdf5_object *parent
 
 /* Reads an attribute of `count` numbers of 8 bytes (0 for a scalar), or a text for MN_VALUE_TEXT. One that is
  * `optional` may be missing. */
-static mn_status read_attribute(struct reader *reader, const struct mn_hdf5_object *object, const char *name,
-                                enum mn_hdf5_value_kind kind, int count, int optional,
+static mn_status read_attribute(struct mn_reader *reader, const struct mn_hdf5_object *object,
+                                const char *name, enum mn_hdf5_value_kind kind, int count, int optional,
                                 struct mn_hdf5_value *value) {
   MN_TRY(mn_hdf5_attribute(&reader->file, object, name, 0, value));
   if (value->kind == MN_VALUE_NONE) return optional ? MN_OK : refuse(reader, name, "is missing");
@@ -58,8 +45,8 @@ static mn_status read_attribute(struct reader *reader, const struct mn_hdf5_obje
 }
 
 /* An unknown word is a newer minnow's, and no damage: its checksum is right. */
-static mn_status take_word(struct reader *reader, const struct mn_checkpoint_field *field, const char *text,
-                           void *to) {
+static mn_status take_word(struct mn_reader *reader, const struct mn_checkpoint_field *field,
+                           const char *text, void *to) {
   int word;
   if (mn_word_find(&word, field->name, field->words, text) != MN_OK) {
     reader->damaged = 0;
@@ -76,7 +63,7 @@ static int is_factor(double value) {
 }
 
 /* Reads the members of `of` that `fields` lists. */
-static mn_status read_fields(struct reader *reader, const struct mn_hdf5_object *object,
+static mn_status read_fields(struct mn_reader *reader, const struct mn_hdf5_object *object,
                              const struct mn_checkpoint_field *fields, void *of) {
   for (; fields->name; fields++) {
     struct mn_hdf5_value value;
@@ -100,7 +87,7 @@ static mn_status read_fields(struct reader *reader, const struct mn_hdf5_object 
 
 /* The memory for the attributes of a group of texts. */
 struct texts {
-  struct reader *reader;
+  struct mn_reader *reader;
   struct mn_text *text;
   int capacity, *count;
 };
@@ -118,7 +105,7 @@ static mn_status take_text(void *data, const char *name, const struct mn_hdf5_va
 }
 
 /* Reads the attributes of a group: `fields`, or texts if that is NULL. Most runs have no history. */
-static mn_status read_small(struct reader *reader, const char *name, int optional,
+static mn_status read_small(struct mn_reader *reader, const char *name, int optional,
                             const struct mn_checkpoint_field *fields, struct mn_text *text, int capacity,
                             int *count) {
   struct texts texts = {reader, text, capacity, count};
@@ -131,7 +118,7 @@ static mn_status read_small(struct reader *reader, const char *name, int optiona
   return MN_OK;
 }
 
-static mn_status read_progress(struct reader *reader) {
+static mn_status read_progress(struct mn_reader *reader) {
   struct mn_progress *progress = &reader->checkpoint->progress;
   progress->best_epoch = -1;
   MN_TRY(read_small(reader, "progress", 0, mn_checkpoint_progress_fields, NULL, 0, NULL));
@@ -142,107 +129,10 @@ static mn_status read_progress(struct reader *reader) {
   return MN_OK;
 }
 
-/* ---- tensors that do not fit ---- */
-
-/* "float64 [8, 4]", "a group" */
-static void describe(char *out, size_t size, const struct mn_hdf5_object *object) {
-  char shape[200];
-  mn_hdf5_shape(shape, sizeof shape, object);
-  if (object->kind == MN_HDF5_DATASET)
-    snprintf(out, size, "%s %s", object->type, shape);
-  else
-    snprintf(out, size, "%s", object->kind == MN_HDF5_GROUP ? "a group" : "a named type");
-}
-
-/* All tensors of a checkpoint have the width of the first. */
-static int has_type(struct reader *reader, const struct mn_hdf5_object *found,
-                    struct mn_checkpoint_tensor *tensor) {
-  const size_t widest = 16; /* bytes of a long double */
-  if (found->kind != MN_HDF5_DATASET || found->class != H5T_FLOAT) return 0;
-  if (reader->weights) return found->element <= widest;
-  if (tensor->real == 0) tensor->real = found->element;
-  return found->element == tensor->real && (tensor->real == 4 || tensor->real == 8);
-}
-
-/* Appends "; NAME is …" to the misfits if what was found does not fit the tensor. */
-static void compare(struct reader *reader, FILE *misfits, const struct mn_hdf5_object *found,
-                    struct mn_checkpoint_tensor *tensor) {
-  char has[240], wanted[64];
-  const int typed = has_type(reader, found, tensor);
-  const char *floats = reader->weights || tensor->real == 0 ? "floats"
-                       : tensor->real == 8                  ? "float64"
-                                                            : "float32";
-  const struct mn_hdf5_object fit = {
-      .rank = tensor->rank,
-      .shape = {(hsize_t)(tensor->rank == 2 ? tensor->rows : tensor->cols), (hsize_t)tensor->cols}};
-  const size_t shape = (size_t)fit.rank * sizeof fit.shape[0];
-  mn_hdf5_shape(wanted, sizeof wanted, &fit);
-  describe(has, sizeof has, found);
-  if (found->kind == MN_HDF5_NOTHING)
-    fprintf(misfits, "; %s is missing, wanted %s", tensor->name, wanted);
-  else if (!typed)
-    fprintf(misfits, "; %s is %s, wanted %s %s", tensor->name, has, floats, wanted);
-  else if (found->layout != H5D_VIRTUAL && /* a virtual one is refused when read */
-           (found->rank != fit.rank || memcmp(found->shape, fit.shape, shape) != 0))
-    fprintf(misfits, "; %s is %s, wanted %s", tensor->name, has, wanted);
-}
-
-/* `count` tensors, and the group of the file that holds one of the arrays of each. */
-struct tensors {
-  struct reader *reader;
-  FILE *misfits;
-  struct mn_hdf5_object group;
-  const char *path;
-  struct mn_checkpoint_tensor *tensors;
-  int count, which;
-};
-
-/* Lists a member of the group that is none of the tensors. */
-static mn_status list_rest(void *data, const char *name) {
-  const struct tensors *t = data;
-  struct mn_hdf5_object member;
-  char has[240];
-  for (int k = 0; k < t->count; k++)
-    if (strcmp(t->tensors[k].name, name) == 0) return MN_OK;
-  MN_TRY(mn_hdf5_find(&t->reader->file, &t->group, name, &member));
-  describe(has, sizeof has, &member);
-  mn_hdf5_release(&member);
-  fprintf(t->misfits, "; %s is left over, %s", name, has);
-  return MN_OK;
-}
-
-static mn_status list_misfits(struct reader *reader, struct tensors *t) {
-  for (int i = 0; i < t->count; i++) {
-    struct mn_hdf5_object found;
-    MN_TRY(mn_hdf5_find(&reader->file, &t->group, t->tensors[i].name, &found));
-    if (i > 0 && !reader->weights) t->tensors[i].real = t->tensors[0].real;
-    compare(reader, t->misfits, &found, &t->tensors[i]);
-    mn_hdf5_release(&found);
-  }
-  return mn_hdf5_members(&reader->file, &t->group, list_rest, t, NULL);
-}
-
-static mn_status check_fit(struct reader *reader, struct tensors *t) {
-  enum { MOST = MN_MESSAGE * 3 / 4 }; /* bytes shown */
-  char *text = NULL;
-  size_t size = 0;
-  t->misfits = open_memstream(&text, &size);
-  mn_status status = t->misfits ? list_misfits(reader, t) : MN_OK;
-  if (!t->misfits || fclose(t->misfits) != 0)
-    status = mn_fail(MN_NO_MEMORY, "no memory to check %s of %s", t->path, reader->file.path);
-  else if (status == MN_OK && size > 0)
-    status = mn_fail(MN_BAD_DATA, "%s: %s does not fit the model: %.*s%s: %s", reader->file.path, t->path,
-                     MOST, text + 2, size > MOST + 2 ? " …" : "",
-                     reader->weights ? "give the model these sizes, or write the file for it"
-                                     : reader->file.remedy);
-  free(text);
-  return status;
-}
-
 /* ---- tensors ---- */
 
 /* Reads a dataset as floats of `real` bytes into new memory, in place of what *values had. */
-static mn_status read_values(struct reader *reader, const struct mn_hdf5_object *dataset, size_t real,
+static mn_status read_values(struct mn_reader *reader, const struct mn_hdf5_object *dataset, size_t real,
                              void **values) {
   const size_t widest = dataset->element > real ? dataset->element : real;
   const size_t bytes = (size_t)dataset->bytes / dataset->element * real;
@@ -260,7 +150,7 @@ static mn_status read_values(struct reader *reader, const struct mn_hdf5_object 
 
 /* Compares a dataset with its checksum, which covers the values in their stored width; `values` have `real`
  * bytes. */
-static mn_status check_sum(struct reader *reader, const struct mn_hdf5_object *dataset, const char *path,
+static mn_status check_sum(struct mn_reader *reader, const struct mn_hdf5_object *dataset, const char *path,
                            void *values, size_t real) {
   const size_t stored = dataset->element == 8 ? 8 : 4;
   const size_t bytes = (size_t)dataset->bytes / dataset->element * stored;
@@ -274,7 +164,7 @@ static mn_status check_sum(struct reader *reader, const struct mn_hdf5_object *d
 }
 
 /* Reads one of a tensor's arrays into new memory; with its value, its factors. */
-static mn_status read_array(struct reader *reader, const struct tensors *t,
+static mn_status read_array(struct mn_reader *reader, const struct mn_reader_tensors *t,
                             struct mn_checkpoint_tensor *tensor) {
   void **values = &tensor->arrays[t->which];
   struct mn_hdf5_object dataset;
@@ -293,21 +183,20 @@ static mn_status read_array(struct reader *reader, const struct tensors *t,
 }
 
 /* Reads the arrays in the group at `path`, if it is there. */
-static mn_status read_tensors(struct reader *reader, const char *path, struct mn_checkpoint_tensor *tensors,
-                              int count, int which) {
-  struct tensors t = {.reader = reader, .path = path, .tensors = tensors, .count = count, .which = which};
+static mn_status read_tensors(struct mn_reader *reader, const char *path,
+                              struct mn_checkpoint_tensor *tensors, int count, int which) {
+  struct mn_reader_tensors t = {
+      .reader = reader, .path = path, .tensors = tensors, .count = count, .which = which};
   MN_TRY(mn_hdf5_find(&reader->file, &reader->file.root, path, &t.group));
   if (t.group.kind == MN_HDF5_NOTHING) return MN_OK;
   if (t.group.kind != MN_HDF5_GROUP) return reader->weights ? MN_OK : refuse(reader, path, "is no group");
-  MN_TRY(check_fit(reader, &t));
+  MN_TRY(mn_reader_fit(reader, &t));
   for (int i = 0; i < count; i++) MN_TRY(read_array(reader, &t, &tensors[i]));
   mn_hdf5_release(&t.group);
   return MN_OK;
 }
 
-/* The parameters, and /input and /output, which models lack that take rows as they are; those of weights
- * replace the model's own. */
-static mn_status read_values_of_model(struct reader *reader) {
+mn_status mn_reader_model(struct mn_reader *reader) {
   struct mn_checkpoint *c = reader->checkpoint;
   MN_TRY(read_tensors(reader, "/model", c->tensors, c->tensor_count, MN_CHECKPOINT_VALUE));
   for (int side = 0; side < MN_SIDES; side++)
@@ -320,7 +209,7 @@ static mn_status read_values_of_model(struct reader *reader) {
 
 /* Reads the attributes of /model. Refuses sizes that make no model, or are so large that a product of two
  * could overflow. */
-static mn_status read_sizes(struct reader *reader) {
+static mn_status read_sizes(struct mn_reader *reader) {
   struct mn_model_config *m = &reader->checkpoint->model;
   const int64_t most = INT64_C(1) << 28;
   MN_TRY(read_small(reader, "model", 0, mn_checkpoint_model_fields, NULL, 0, NULL));
@@ -332,7 +221,7 @@ static mn_status read_sizes(struct reader *reader) {
 }
 
 /* Reads the names of classes, if the file has any: as many as outputs, each greater than the one before. */
-static mn_status read_names(struct reader *reader) {
+static mn_status read_names(struct mn_reader *reader) {
   struct mn_checkpoint *c = reader->checkpoint;
   const int64_t outputs = mn_model_outputs(&c->model);
   struct mn_hdf5_object names;
@@ -363,7 +252,7 @@ static mn_status read_names(struct reader *reader) {
 /* ---- the file ---- */
 
 /* Refuses a file that is not a checkpoint of minnow's or has a newer version; neither counts as damaged. */
-static mn_status check_format(struct reader *reader) {
+static mn_status check_format(struct mn_reader *reader) {
   struct mn_hdf5_value version;
   int ours;
   MN_TRY(mn_checkpoint_format(&reader->file, &ours));
@@ -386,7 +275,7 @@ static mn_status check_format(struct reader *reader) {
 
 /* A model without its training has two groups, a checkpoint five, or six with its history; /input, /output
  * and /classes are one more each. */
-static mn_status read_kind(struct reader *reader) {
+static mn_status read_kind(struct mn_reader *reader) {
   hsize_t count;
   struct mn_hdf5_object group;
   MN_TRY(check_format(reader));
@@ -405,7 +294,7 @@ static mn_status read_kind(struct reader *reader) {
   return MN_OK;
 }
 
-static mn_status read_file(struct reader *reader) {
+static mn_status read_file(struct mn_reader *reader) {
   struct mn_checkpoint *c = reader->checkpoint;
   struct mn_hdf5_object optimizer;
   MN_TRY(read_kind(reader));
@@ -415,7 +304,7 @@ static mn_status read_file(struct reader *reader) {
     MN_TRY(read_small(reader, "config", 0, NULL, c->options, MN_CHECKPOINT_OPTIONS, &c->option_count));
   if (reader->brief) return MN_OK;
   MN_TRY(mn_checkpoint_lay_out(c));
-  MN_TRY(read_values_of_model(reader));
+  MN_TRY(mn_reader_model(reader));
   if (!c->alone) {
     MN_TRY(find(reader, &reader->file.root, "optimizer", MN_HDF5_GROUP, 0, &optimizer));
     mn_hdf5_release(&optimizer);
@@ -429,9 +318,8 @@ static mn_status read_file(struct reader *reader) {
   return mn_sums_check_met(&reader->sums, &reader->file);
 }
 
-/* Opens a file and reads it by `read`. */
-static mn_status read_by(mn_status (*read)(struct reader *reader), struct reader *reader, const char *path,
-                         const char *remedy, int how) {
+mn_status mn_reader_run(mn_status (*read)(struct mn_reader *reader), struct mn_reader *reader,
+                        const char *path, const char *remedy, int how) {
   mn_status status = mn_hdf5_open(&reader->file, path, remedy, how);
   reader->damaged = reader->file.signature;
   if (status != MN_OK) return status;
@@ -441,9 +329,9 @@ static mn_status read_by(mn_status (*read)(struct reader *reader), struct reader
 }
 
 mn_status mn_checkpoint_read(struct mn_checkpoint **out, const char *path, int *damaged, int brief, int how) {
-  struct reader reader = {.checkpoint = calloc(1, sizeof *reader.checkpoint), .brief = brief};
+  struct mn_reader reader = {.checkpoint = calloc(1, sizeof *reader.checkpoint), .brief = brief};
   mn_status status = reader.checkpoint
-                         ? read_by(read_file, &reader, path, "take an older checkpoint or a copy", how)
+                         ? mn_reader_run(read_file, &reader, path, "take an older checkpoint or a copy", how)
                          : mn_fail(MN_NO_MEMORY, "no memory for %s", path);
   if (damaged) *damaged = reader.damaged && !reader.file.newer;
   *out = status == MN_OK ? reader.checkpoint : NULL;
@@ -453,70 +341,4 @@ mn_status mn_checkpoint_read(struct mn_checkpoint **out, const char *path, int *
 
 mn_status mn_checkpoint_load(struct mn_checkpoint **out, const char *path) {
   return mn_checkpoint_read(out, path, NULL, 0, 0);
-}
-
-/* ---- weights alone ---- */
-
-/* Only a minnow file has sums: another program's attribute of that name is ignored. */
-static mn_status find_weights(struct reader *reader) {
-  struct mn_hdf5_object model;
-  int ours;
-  MN_TRY(mn_hdf5_find(&reader->file, &reader->file.root, "model", &model));
-  if (model.kind != MN_HDF5_GROUP)
-    return mn_fail(MN_BAD_DATA,
-                   "%s has no group /model, where a checkpoint has its weights: put each there as a "
-                   "dataset, named as PyTorch names it, such as blocks.0.fc.weight",
-                   reader->file.path);
-  mn_hdf5_release(&model);
-  MN_TRY(mn_checkpoint_format(&reader->file, &ours));
-  return ours ? mn_sums_read(&reader->sums, &reader->file) : MN_OK;
-}
-
-static mn_status read_weights(struct reader *reader) {
-  MN_TRY(find_weights(reader));
-  return read_values_of_model(reader);
-}
-
-mn_status mn_weights_read(struct mn_checkpoint *weights, const char *path) {
-  struct reader reader = {.checkpoint = weights, .weights = 1, .sums = {.partial = 1}};
-  return read_by(read_weights, &reader, path, "copy or write it anew", MN_HDF5_SHARED);
-}
-
-/* The shape of the weight called `name`; 0 and 0 if it is missing or no matrix. */
-static mn_status read_shape(struct reader *reader, const char *name, int64_t *rows, int64_t *cols) {
-  const hsize_t most = (hsize_t)1 << 28; /* no product of two overflows */
-  struct mn_hdf5_object found;
-  char path[64];
-  snprintf(path, sizeof path, "/model/%s", name);
-  MN_TRY(mn_hdf5_find(&reader->file, &reader->file.root, path, &found));
-  const int fits = found.kind == MN_HDF5_DATASET && found.rank == 2 && found.bytes > 0 &&
-                   found.shape[0] <= most && found.shape[1] <= most;
-  *rows = fits ? (int64_t)found.shape[0] : 0;
-  *cols = fits ? (int64_t)found.shape[1] : 0;
-  mn_hdf5_release(&found);
-  return MN_OK;
-}
-
-static mn_status read_shapes(struct reader *reader) {
-  struct mn_model_config *sizes = reader->sizes;
-  int64_t inputs;
-  MN_TRY(find_weights(reader));
-  for (sizes->depth = 0; sizes->depth < MN_MODEL_DEPTH; sizes->depth++) {
-    char name[40];
-    snprintf(name, sizeof name, "blocks.%d.fc.weight", (int)sizes->depth);
-    MN_TRY(read_shape(reader, name, &sizes->hidden[sizes->depth], &inputs));
-    if (inputs == 0) break;
-    if (sizes->depth == 0) sizes->inputs = inputs;
-  }
-  if (sizes->depth == 0)
-    return mn_fail(MN_BAD_DATA,
-                   "%s has no matrix blocks.0.fc.weight [outputs, inputs] in /model, the weight of the first "
-                   "block: write each parameter there under PyTorch's name and in PyTorch's shape",
-                   reader->file.path);
-  return read_shape(reader, "head.weight", &sizes->head, &inputs);
-}
-
-mn_status mn_weights_sizes(const char *path, struct mn_model_config *config) {
-  struct reader reader = {.sizes = config, .weights = 1, .sums = {.partial = 1}};
-  return read_by(read_shapes, &reader, path, "copy or write it anew", MN_HDF5_SHARED);
 }

@@ -3,10 +3,10 @@
 
 #include <stdlib.h>
 #include <string.h>
-#include <xxhash.h>
 
 #include "data/dataset.h"
 #include "train/checkpoint/layout.h"
+#include "train/fit.h"
 
 /* Copies one saved array, or this rank's shard of it, to the device, in the device's reals: to `kept`, or,
  * NULL, to the parameter's value. */
@@ -102,17 +102,4 @@ mn_status mn_snapshot_restore(const struct mn_checkpoint *from, struct mn_model 
   if (from->class_names.count && model->config.loss == MN_LOSS_CROSS_ENTROPY)
     MN_TRY(mn_model_name_classes(model, &from->class_names));
   return progress ? restore_progress(from, progress) : MN_OK;
-}
-
-mn_status mn_snapshot_load_weights(const char *path, struct mn_model *model, uint64_t *hash) {
-  struct mn_checkpoint *weights;
-  MN_TRY(mn_describe_model(&weights, model));
-  mn_status status = mn_weights_read(weights, path);
-  for (int i = 0; hash && i < model->count && status == MN_OK; i++) {
-    const struct mn_checkpoint_tensor *t = &weights->tensors[i];
-    *hash = XXH3_64bits_withSeed(t->value, (size_t)(t->rows * t->cols) * t->real, *hash);
-  }
-  if (status == MN_OK) status = mn_snapshot_restore(weights, model, NULL, NULL);
-  mn_checkpoint_free(weights);
-  return status;
 }

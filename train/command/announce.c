@@ -14,6 +14,7 @@
 
 #include "kernels/clock.h"
 #include "kernels/text.h"
+#include "train/fit.h"
 
 /* ---- numbers ---- */
 

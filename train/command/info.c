@@ -3,6 +3,7 @@
 
 #include "data/columns.h"
 #include "data/dataset.h"
+#include "data/dataset_file.h"
 #include "train/command/commands.h"
 
 void mn_inspect_field(struct mn_json *json, const char *key, const void *value,

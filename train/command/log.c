@@ -12,6 +12,7 @@
 #include <unistd.h>
 
 #include "train/checkpoint/checkpoint.h"
+#include "train/fit.h"
 #include "train/json.h"
 
 static mn_status cannot_use(const struct mn_log *log, int error) {

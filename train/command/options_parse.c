@@ -10,6 +10,7 @@
 #include "train/command/announce.h"
 #include "train/command/options.h"
 #include "train/minnow.h"
+#include "train/rule.h"
 #include "train/trainer.h"
 
 #ifdef MN_CUDA

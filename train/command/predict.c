@@ -8,12 +8,14 @@
 #include "data/dataset.h"
 #include "data/hdf5/file.h"
 #include "data/hdf5/hdf5.h"
+#include "data/held_out.h"
 #include "kernels/text.h"
 #include "train/checkpoint/atomic_file.h"
 #include "train/command/announce.h"
 #include "train/command/commands.h"
 #include "train/command/session.h"
 #include "train/evaluate.h"
+#include "train/fit.h"
 #include "train/json.h"
 
 /* ---- scores ---- */

@@ -7,10 +7,14 @@
 #include <string.h>
 
 #include "data/class_names.h"
+#include "data/dataset_file.h"
+#include "data/held_out.h"
+#include "data/synthetic.h"
 #include "engine/ranks/ranks.h"
 #include "kernels/text.h"
 #include "train/checkpoint/layout.h"
 #include "train/command/announce.h"
+#include "train/fit.h"
 
 mn_status mn_session_context(struct mn_device **out, const struct mn_options *o, const char *device,
                              const char *precision) {

@@ -17,6 +17,7 @@
 #include "train/command/session.h"
 #include "train/command/watchdog.h"
 #include "train/evaluate.h"
+#include "train/fit.h"
 #include "train/json.h"
 #include "train/trainer.h"
 

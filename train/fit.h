@@ -1,0 +1,37 @@
+/* How rows fit a model: their widths and units, and the names of classes. */
+#ifndef MN_TRAIN_FIT_H
+#define MN_TRAIN_FIT_H
+
+#include "train/model.h"
+
+/* Whether the rows of a dataset fit a model: the number of inputs and, if `targets` are read, their number
+ * and kind. MN_BAD_DATA names the difference, and the row of a label beyond the model's classes; the message
+ * calls the two `model` and `data`. */
+mn_status mn_model_check_data(const struct mn_model_config *config, const char *model,
+                              struct mn_dataset *dataset, const char *data, int targets);
+
+/* Trainers and evaluators that are opened from now on standardise x: (x − mean[i])/scale[i]. Both [inputs],
+ * copied; a checkpoint keeps them. data/columns.h measures them. NULLs: x is taken as it is. MN_USAGE: a mean
+ * that is not finite, or a scale that is not finite or not above 0; MN_NO_MEMORY. */
+MN_API mn_status mn_model_standardize(struct mn_model *model, const double *mean, const double *scale);
+/* The same of real targets, [K]: a model learns (y − mean[k])/scale[k], and its outputs are multiplied and
+ * added to again wherever they leave it. MN_USAGE also for a model of classes. */
+MN_API mn_status mn_model_standardize_targets(struct mn_model *model, const double *mean,
+                                              const double *scale);
+
+/* What the minimised loss is multiplied by to be in the targets' own units: scale² if all targets have the
+ * same scale, 1 if they are not standardised; 0 if their scales differ, and no number does it. */
+MN_API double mn_model_loss_unit(const struct mn_model *model);
+
+/* Bytes of a real of the outputs that an evaluator passes on: the device's or, of standardised targets, 8. */
+MN_API size_t mn_model_real(const struct mn_model *model);
+
+/* Names the classes, one for each output; the names are copied, and a checkpoint keeps them. MN_USAGE:
+ * another number; MN_NO_MEMORY. */
+mn_status mn_model_name_classes(struct mn_model *model, const struct mn_class_names *names);
+
+/* A model's layers and their sizes in words. Returns out. */
+enum { MN_MODEL_WORDS = 1024 };
+const char *mn_model_words(char out[MN_MODEL_WORDS], const struct mn_model_config *config);
+
+#endif
