@@ -1,33 +1,18 @@
 /* The loader turns positions in the order of samples into row numbers, and the device gathers these rows. One
- * gather takes a full filling from memory; rows in a file take one gather per window, and a thread reads the
- * next window meanwhile. The batches depend on the order alone, not on the thread's speed: an error of
- * reading a window is returned only when the window is taken.
+ * gather takes a full filling from memory; rows in a file take one gather per window (data/windows.h).
  *
  * Scaled planes are written by the gather: a batch's scale follows from the largest |x| of each row, noted
  * when the row was read. If a filling spans several windows, its scales follow after the last: its rows are
  * gathered as they are, and a second gather writes the planes. */
 #include "data/loader.h"
 
-#include <errno.h>
 #include <math.h>
-#include <semaphore.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "data/order.h"
-#include "engine/thread.h"
-#include "kernels/clock.h"
+#include "data/windows.h"
 #include "kernels/planes.h"
 #include "kernels/ranks/collectives.h"
-
-/* A window of the order of samples. numbers: the row of each sample, as an index of `rows`. rows: all rows
- * or, if they stay in the file, this window's, read by the thread. outcome: of reading them. */
-struct window {
-  int64_t count, numbers[MN_ORDER_WINDOW_ROWS];
-  struct mn_rows rows;
-  struct mn_outcome outcome;
-};
-enum { WINDOWS = 2 };
 
 struct mn_loader {
   struct mn_device *device;
@@ -42,17 +27,7 @@ struct mn_loader {
   int64_t targets;            /* columns of y that are gathered */
   size_t y_first, y_row;      /* bytes of a row before these columns, and of the columns */
   int64_t scales;             /* in a list: batches of a filling; 0 without scaled planes */
-  /* the endless sequence of windows */
-  struct mn_order *order;        /* the thread's while it runs, as is `reading` */
-  int64_t reading;               /* the next window to read */
-  int64_t number, at;            /* the window at hand, and how many of its samples have been taken */
-  int64_t received;              /* windows below this number were read and waited for */
-  struct window window[WINDOWS]; /* window `number` in number % WINDOWS */
-  sem_t vacant, ready;           /* count windows to be read, and windows that were read */
-  double waited;                 /* seconds, for windows to be read */
-  int stop;                      /* read and set atomically */
-  int running;                   /* there is a thread to join */
-  pthread_t thread;
+  struct mn_windows windows;
   /* the buffers */
   int next; /* the one to fill next */
   /* one array of the scales of a filling's batches, if planes are scaled, and the numbers of its rows */
@@ -62,102 +37,8 @@ struct mn_loader {
   char *apart; /* [room] for scaled planes in MN_PLACE_FILE: x of several windows, in its form */
 };
 
-/* ---- windows ---- */
-
 static int in_file(const struct mn_loader *l) {
   return l->placement.place == MN_PLACE_FILE;
-}
-
-/* Numbers the samples of the next window, and reads its rows if they are in the file: neighbouring
- * extents are one range. */
-static mn_status read_window(struct mn_loader *l, struct window *to) {
-  int64_t extents[MN_ORDER_WINDOW], count, ranges = 0;
-  struct mn_range range[MN_ORDER_WINDOW];
-  const int64_t windows = mn_order_windows(l->order);
-  mn_order_window(l->order, l->reading / windows, l->reading % windows, extents, &count, to->numbers,
-                  &to->count);
-  if (!in_file(l)) {
-    for (int64_t i = 0; i < to->count; i++) {
-      const int64_t within = to->numbers[i];
-      to->numbers[i] = extents[within / MN_ORDER_EXTENT] * MN_ORDER_EXTENT + within % MN_ORDER_EXTENT;
-    }
-    return MN_OK;
-  }
-  for (int64_t i = 0; i < count; i++) {
-    int64_t first = extents[i] * MN_ORDER_EXTENT, left = l->dataset->rows - first;
-    int64_t rows = left < MN_ORDER_EXTENT ? left : MN_ORDER_EXTENT;
-    if (i > 0 && extents[i] == extents[i - 1] + 1)
-      range[ranges - 1].count += rows;
-    else
-      range[ranges++] = (struct mn_range){first, rows, i * MN_ORDER_EXTENT};
-  }
-  return mn_read_rows(l->dataset, &l->placement.form, range, ranges, &to->rows, &l->stop);
-}
-
-static mn_status read_next(struct mn_loader *l) {
-  struct window *window = &l->window[l->reading % WINDOWS];
-  mn_outcome_note(&window->outcome, read_window(l, window));
-  l->reading++;
-  return window->outcome.status;
-}
-
-static void wait_for(sem_t *semaphore) {
-  while (sem_wait(semaphore) != 0) MN_REQUIRE(errno == EINTR);
-}
-
-/* One thread reads all windows: one for each is up to 14 % slower (kernels/NOTES.md, "From a file"). */
-static void *read_ahead(void *data) {
-  struct mn_loader *l = data;
-  mn_status status = MN_OK;
-  while (status == MN_OK) {
-    wait_for(&l->vacant);
-    if (__atomic_load_n(&l->stop, __ATOMIC_ACQUIRE)) break;
-    status = read_next(l);
-    MN_REQUIRE(sem_post(&l->ready) == 0);
-  }
-  return NULL;
-}
-
-static mn_status open_windows(struct mn_loader *l, const struct mn_loader_config *config) {
-  const int64_t rows = l->dataset->rows, epoch = config->position / rows;
-  MN_TRY(mn_order_open(&l->order, rows, config->seed, config->shuffled));
-  for (int i = 0; i < WINDOWS; i++)
-    if (in_file(l))
-      MN_TRY(mn_placement_allocate(&l->placement, MN_PLACE_HOST, &l->window[i].rows,
-                                   rows < MN_ORDER_WINDOW_ROWS ? rows : MN_ORDER_WINDOW_ROWS));
-    else
-      l->window[i].rows = l->placement.rows;
-  mn_order_find(l->order, epoch, config->position % rows, &l->number, &l->at);
-  l->number += epoch * mn_order_windows(l->order);
-  l->reading = l->received = l->number;
-  l->running =
-      in_file(l) && mn_thread_start(&l->thread, "the thread that reads ahead", read_ahead, l) == MN_OK;
-  return MN_OK;
-}
-
-/* Waits for the window at hand or, without a thread, reads it. */
-static mn_status get_window(struct mn_loader *l, struct window **window) {
-  const double began = mn_seconds();
-  *window = &l->window[l->number % WINDOWS];
-  if (l->number == l->received) {
-    if (l->running)
-      wait_for(&l->ready);
-    else
-      (void)read_next(l); /* its outcome is told below */
-    l->received++;
-  }
-  if (in_file(l)) l->waited += mn_seconds() - began;
-  return mn_outcome_tell(&(*window)->outcome);
-}
-
-static void close_windows(struct mn_loader *l) {
-  __atomic_store_n(&l->stop, 1, __ATOMIC_RELEASE);
-  MN_REQUIRE(sem_post(&l->vacant) == 0);
-  if (l->running) MN_REQUIRE(pthread_join(l->thread, NULL) == 0);
-  MN_REQUIRE(sem_destroy(&l->vacant) == 0 && sem_destroy(&l->ready) == 0);
-  for (int i = 0; i < WINDOWS && in_file(l); i++)
-    mn_placement_release(&l->placement, MN_PLACE_HOST, &l->window[i].rows, 0);
-  mn_order_close(l->order);
 }
 
 /* ---- opening and closing ---- */
@@ -234,7 +115,7 @@ static mn_status prepare(struct mn_loader *l, const struct mn_loader_config *con
     MN_TRY(take_x(l, i));
     if (l->y_row) MN_TRY(mn_device_allocate(device, (void **)&l->y[i], l->room, l->y_row));
   }
-  return open_windows(l, config);
+  return mn_windows_open(&l->windows, &l->placement, config->seed, config->shuffled, config->position);
 }
 
 mn_status mn_loader_open(struct mn_loader **out, struct mn_device *device, struct mn_dataset *dataset,
@@ -243,7 +124,6 @@ mn_status mn_loader_open(struct mn_loader **out, struct mn_device *device, struc
   MN_TRY(check(dataset, config));
   struct mn_loader *l = calloc(1, sizeof *l);
   if (!l) return mn_fail(MN_NO_MEMORY, "no memory for the loader");
-  MN_REQUIRE(sem_init(&l->vacant, 0, WINDOWS) == 0 && sem_init(&l->ready, 0, 0) == 0);
   l->device = device;
   l->dataset = dataset;
   l->most = config->samples;
@@ -263,7 +143,7 @@ void mn_loader_close(struct mn_loader *l) {
   if (!l) return;
   /* The device may still gather an unused filling. */
   (void)mn_synchronize(l->device);
-  close_windows(l);
+  mn_windows_close(&l->windows);
   for (int i = 0; i < MN_LOADER_BUFFERS; i++) {
     for (int p = 0; p < 2; p++)
       mn_device_release(l->device, l->x[i].planes[p], l->room * l->dataset->inputs, l->device->plane);
@@ -282,9 +162,10 @@ void mn_loader_close(struct mn_loader *l) {
 /* Takes the next samples, up to the end of the window or of the filling's batches: appends this rank's row
  * numbers to the `rows` in the list, and returns their new count. */
 static int64_t take(struct mn_loader *l, struct mn_scale *list, int64_t rows, int64_t batches,
-                    const struct window *window) {
-  for (; l->done < batches && l->at < window->count; l->at++) {
-    const int64_t number = window->numbers[l->at];
+                    const struct mn_window *window) {
+  struct mn_windows *w = &l->windows;
+  for (; l->done < batches && w->at < window->count; w->at++) {
+    const int64_t number = window->numbers[w->at];
     if (l->within >= l->first && l->within < l->first + l->share) numbers_in(l, list)[rows++] = number;
     struct mn_scale *scale = &list[l->done]; /* over all replicas' rows, so that all have the same */
     if (l->scales) scale->largest = fmaxf(l->within ? scale->largest : 0, window->rows.largest[number]);
@@ -342,21 +223,20 @@ static mn_status finish_planes(struct mn_loader *l, int buffer, int64_t rows) {
 static mn_status fill(struct mn_loader *l, int buffer, int64_t samples) {
   const int64_t batches = samples / l->each;
   int64_t taken = 0, gathered = 0;
-  struct window *window;
-  MN_TRY(get_window(l, &window));
-  const int apart = l->scales && in_file(l) && window->count - l->at < samples;
+  struct mn_window *window;
+  MN_TRY(mn_windows_get(&l->windows, &window));
+  const int apart = l->scales && in_file(l) && window->count - l->windows.at < samples;
   char *x = apart ? l->apart : l->placement.form.bf16 ? l->x[buffer].planes[0] : l->x[buffer].real;
   for (;;) {
     taken = take(l, l->list[buffer], taken, batches, window);
     if (in_file(l) || l->done == batches) MN_TRY(gather(l, buffer, gathered, taken, &window->rows, x));
     gathered = in_file(l) ? taken : 0;
-    if (l->at == window->count) {
+    if (l->windows.at == window->count) {
       if (in_file(l)) MN_TRY(mn_synchronize(l->device)); /* the next read overwrites it */
-      if (l->running) MN_REQUIRE(sem_post(&l->vacant) == 0);
-      l->number++, l->at = 0;
+      mn_windows_next(&l->windows);
     }
     if (l->done == batches) break;
-    MN_TRY(get_window(l, &window));
+    MN_TRY(mn_windows_get(&l->windows, &window));
   }
   return apart ? finish_planes(l, buffer, taken) : MN_OK;
 }
@@ -396,5 +276,5 @@ const struct mn_placement *mn_loader_placement(const struct mn_loader *l) {
 }
 
 double mn_loader_waited(const struct mn_loader *l) {
-  return l->waited;
+  return l->windows.waited;
 }

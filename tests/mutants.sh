@@ -424,19 +424,19 @@ mutant "rows: the largest to another row" $r 'to->largest[task->at + i]' 'to->la
 mutant "rows: a stop not heard" $r '!(r->stop && __atomic_load_n(r->stop, __ATOMIC_ACQUIRE))' '1'
 mutant "rows: a rank reads by all cores of its host" $r 'r->form->threads > 0 ? r->form->threads :' ''
 mutant "rows: a stop is no error" $r 'r.range < count ? mn_fail(MN_INTERRUPTED, "reading was stopped") : MN_OK' 'MN_OK'
-w=data/loader.c
-mutant "windows: of another seed" $w 'rows, config->seed, config->shuffled)' 'rows, 0, config->shuffled)'
-mutant "windows: shuffled" $w 'rows, config->seed, config->shuffled)' 'rows, config->seed, 1)'
+w=data/windows.c
+mutant "windows: of another seed" $w 'rows, seed, shuffled)' 'rows, 0, shuffled)'
+mutant "windows: shuffled" $w 'rows, seed, shuffled)' 'rows, seed, 1)'
 mutant "windows: gaps between extents read too" $w 'extents[i] == extents[i - 1] + 1)' 'extents[i] > extents[i - 1])'
 mutant "windows: each extent to the first row" $w '{first, rows, i * MN_ORDER_EXTENT}' '{first, rows, 0}'
 mutant "windows: the last extent taken for whole" $w 'left < MN_ORDER_EXTENT ? left : MN_ORDER_EXTENT' 'MN_ORDER_EXTENT'
-mutant "windows: always of the first epoch" $w 'l->reading / windows, l->reading % windows' '0, l->reading % windows'
+mutant "windows: always of the first epoch" $w 'w->reading / windows, w->reading % windows' '0, w->reading % windows'
 mutant "windows: an error ahead of its window" $w 'mn_outcome_tell(&(*window)->outcome)' \
-  '(in_file(l) && (*window)->outcome.status == MN_OK ? sem_wait(&l->ready) + sem_post(&l->ready) : 0, mn_outcome_tell(&l->window[(l->number + ((*window)->outcome.status == MN_OK)) % WINDOWS].outcome))'
-mutant "windows: the next is read before this one is gathered" $w 'sem_init(&l->vacant, 0, WINDOWS)' 'sem_init(&l->vacant, 0, WINDOWS + 1)'
-mutant "windows: gathered before it is read" $w '      wait_for(&l->ready);' '      (void)0;'
-mutant "windows: all into the same memory" $w '&to->rows, &l->stop)' '&l->window[0].rows, &l->stop)'
-mutant "windows: closing waits for all reads" $w '&to->rows, &l->stop)' '&to->rows, NULL)'
+  '(in_file(w) && (*window)->outcome.status == MN_OK ? sem_wait(&w->ready) + sem_post(&w->ready) : 0, mn_outcome_tell(&w->window[(w->number + ((*window)->outcome.status == MN_OK)) % MN_WINDOWS].outcome))'
+mutant "windows: the next is read before this one is gathered" $w 'sem_init(&w->vacant, 0, MN_WINDOWS)' 'sem_init(&w->vacant, 0, MN_WINDOWS + 1)'
+mutant "windows: gathered before it is read" $w '      wait_for(&w->ready);' '      (void)0;'
+mutant "windows: all into the same memory" $w '&to->rows, &w->stop)' '&w->window[0].rows, &w->stop)'
+mutant "windows: closing waits for all reads" $w '&to->rows, &w->stop)' '&to->rows, NULL)'
 p=data/placement.c
 mutant "places: chosen the other way round" $p '(double)p->bytes <= most ?' '(double)p->bytes > most ?'
 mutant "places: y not counted" $p 'p->form.x_row + p->form.y_row, &p->bytes' 'p->form.x_row, &p->bytes'
@@ -446,9 +446,9 @@ mutant "places: another for one that was asked for" $p 'if (asked && status == M
 mutant "places: a choice is final" $p 'if (asked && status == MN_NO_MEMORY)' 'if (status == MN_NO_MEMORY)'
 mutant "places: every error taken for no room" $p 'if (status != MN_NO_MEMORY) return status;' ''
 a=data/loader.c
-mutant "loader: resident rows by their place in a window" $a 'for (int64_t i = 0; i < to->count; i++) {' 'for (int64_t i = 0; 0; i++) {'
-mutant "loader: rows of a window by their place in the file" $a 'if (!in_file(l)) {' 'if (1) {'
-mutant "loader: starts at the window's beginning" $a '  l->reading = l->received = l->number;' '  l->reading = l->received = l->number, l->at = 0;'
+mutant "loader: resident rows by their place in a window" $w 'for (int64_t i = 0; i < to->count; i++) {' 'for (int64_t i = 0; 0; i++) {'
+mutant "loader: rows of a window by their place in the file" $w 'if (!in_file(w)) {' 'if (1) {'
+mutant "loader: starts at the window's beginning" $w '  w->reading = w->received = w->number;' '  w->reading = w->received = w->number, w->at = 0;'
 mutant "loader: one buffer" $a 'l->next = (buffer + 1) %' 'l->next = 0 %'
 mutant "loader: each window to the buffer's first row" $a 'g.of[0].to = x + (size_t)first * form->x_row;' 'g.of[0].to = x;'
 mutant "loader: part of a batch with the first targets" $a 'part.y = (char *)part.y + (size_t)first * l->y_row;' ''
@@ -459,7 +459,7 @@ mutant "loader: planes of the filling's first batch" $a 'part.x.planes[i] = (cha
 mutant "loader: the largest of all fillings" $a 'l->within ? scale->largest : 0' 'scale->largest'
 mutant "loader: the largest of the last row" $a 'fmaxf(l->within ? scale->largest : 0, window->rows.largest[number])' \
   'window->rows.largest[number]'
-mutant "loader: planes under the first window's largest" $a 'apart = l->scales && in_file(l) && window->count - l->at < samples;' 'apart = 0;'
+mutant "loader: planes under the first window's largest" $a 'apart = l->scales && in_file(l) && window->count - l->windows.at < samples;' 'apart = 0;'
 mutant "loader: planes, though reals were asked for" $a 'form.scaled && !config->reals ?' 'form.scaled ?'
 g=kernels/memory.c
 mutant "gather: rows as they stand" $g '(size_t)(g->rows ? g->rows[i] : i) * apart' '(size_t)i * apart'
