@@ -264,7 +264,7 @@ mutant "rule: a member of another rule passes" train/rule.c 'return value == 0 ?
 mutant "rule: a share of 1" train/rule.c '(!m->share || value < 1)' '1'
 mutant "rule: a case without its members" train/check/cases.c 'mn_rule_set(rule, member, value);' ''
 mutant "rule: its options are not read" train/command/options_parse.c 'if (m->rules >> out->rule.kind & 1)' 'if (0)'
-mutant "rule: an option implies none" train/command/options_parse.c 'if (stray) out->optimizer = first_rule(stray);' '(void)stray;'
+mutant "rule: an option implies none" train/command/options_parse.c 'if (stray) out->optimizer = ffs((int)stray->rules) - 1;' '(void)stray;'
 mutant "rule: another rule's option passes" train/command/options_parse.c '  if (stray)
     return' '  if (0)
     return'
@@ -618,7 +618,7 @@ mutant "log: changes of a run that is not gone on from" train/command/log.c '? s
 mutant "log: lines go on after one is missing" train/command/log.c 'if (!log->file || log->error) return 0;' 'if (!log->file) return 0;'
 mutant "log: an end behind the run stays" train/command/log.c 'if (log->ended) log->error = cut(log);' ''
 mutant "log: a line half written stays" train/command/log.c '(void)cut(log);' ''
-mutant "log: a finished run ends again" train/command/log.c 'if (log->ended || !begin_line(log, &json, "end")) return;' 'if (!begin_line(log, &json, "end")) return;'
+mutant "log: a finished run ends again" train/command/log.c 'if (log->ended || !begin_line(log, "end", t->progress.step)) return;' 'if (!begin_line(log, "end", t->progress.step)) return;'
 u=train/command/resume.c
 mutant "resumed: other rows unseen" $u '  if (then && !same && !named)' '  if (0)'
 mutant "resumed: rows that were known are forgotten" $u 'if (same && strlen(then) > strlen(s->fingerprint))' 'if (0)'

@@ -21,23 +21,19 @@ static int read_grid(const char *text, long *p, long *d) {
   return *end == 0 && *p >= 1 && *d >= 1 && *p <= INT_MAX && *d <= INT_MAX;
 }
 
-/* torchrun and its like set WORLD_SIZE, and start no MPI: each of their processes would train alone. */
-static mn_status check_launcher(void) {
-  const char *size = getenv("WORLD_SIZE");
-  const long wanted = size && mn_ranks_started() == 1 ? strtol(size, NULL, 10) : 1;
-  if (wanted <= 1) return MN_OK;
-  return mn_fail(
-      MN_USAGE,
-      "WORLD_SIZE is %ld, but this process was started without MPI: mpirun -n %ld minnow train … or "
-      "srun --mpi=pmix starts ranks, and --ranks 1 trains alone",
-      wanted, wanted);
-}
-
 mn_status mn_ranks_meet(struct mn_session *s) {
   const struct mn_options *o = &s->options;
+  const char *size = getenv("WORLD_SIZE");
+  const long wanted = size && mn_ranks_started() == 1 ? strtol(size, NULL, 10) : 1;
   long p, d;
-  if (!read_grid(o->ranks, &p, &d) || p * d > 1) MN_TRY(check_launcher());
-  const int alone = mn_ranks_started() == 1 || (read_grid(o->ranks, &p, &d) && p * d == 1);
+  const int one = read_grid(o->ranks, &p, &d) && p * d == 1, alone = one || mn_ranks_started() == 1;
+  /* torchrun and its like set WORLD_SIZE, and start no MPI: each of their processes would train alone. */
+  if (!one && wanted > 1)
+    return mn_fail(
+        MN_USAGE,
+        "WORLD_SIZE is %ld, but this process was started without MPI: mpirun -n %ld minnow train … or "
+        "srun --mpi=pmix starts ranks, and --ranks 1 trains alone",
+        wanted, wanted);
   /* A new run is refused where its file exists: that is another run's. */
   const int own = o->checkpoint && (o->resume || access(o->checkpoint, F_OK) != 0);
   MN_TRY(mn_watchdog_open(!alone, (double)o->rank_timeout, own ? o->checkpoint : NULL));

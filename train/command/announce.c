@@ -20,14 +20,11 @@
 
 const char *mn_show_number(char out[MN_SHOWN], double value, int digits) {
   const double size = fabs(value);
-  if (value == 0 || !(size >= 1e-9 && size < 1e15)) {
-    snprintf(out, MN_SHOWN, "%.*g", digits, value);
-    return out;
-  }
+  snprintf(out, MN_SHOWN, "%.*g", digits, value);
+  if (value == 0 || !(size >= 1e-9 && size < 1e15)) return out;
   /* The exponent after rounding: 0.99996 with four digits is 1.000. */
-  char rounded[MN_SHOWN];
-  snprintf(rounded, sizeof rounded, "%.*e", digits - 1, value);
-  const int exponent = atoi(strchr(rounded, 'e') + 1);
+  snprintf(out, MN_SHOWN, "%.*e", digits - 1, value);
+  const int exponent = atoi(strchr(out, 'e') + 1);
   snprintf(out, MN_SHOWN, "%.*f", digits - 1 > exponent ? digits - 1 - exponent : 0, value);
   return out;
 }
@@ -42,10 +39,7 @@ const char *mn_show_rate(char out[MN_SHOWN], double rate, const char *unit) {
 }
 
 const char *mn_show_time(char out[MN_SHOWN], double seconds) {
-  if (!(seconds >= 0 && seconds < 1e12)) {
-    snprintf(out, MN_SHOWN, "?");
-    return out;
-  }
+  if (!(seconds >= 0 && seconds < 1e12)) return strcpy(out, "?");
   const long long whole = llround(seconds);
   snprintf(out, MN_SHOWN, "%lld:%02d:%02d", whole / 3600, (int)(whole / 60 % 60), (int)(whole % 60));
   return out;
@@ -193,24 +187,6 @@ void mn_announce_model(const struct mn_model *model, const struct mn_options *op
   }
 }
 
-void mn_announce_training(const struct mn_trainer *t, const struct mn_options *options) {
-  const struct mn_model_config *model = &t->model->config;
-  const struct mn_schedule *s = &t->schedule;
-  const struct mn_dataset *rows = t->dataset;
-  const struct mn_rule *rule = &t->optimizer->config.rule;
-  char layers[MN_MODEL_WORDS], warmup[48] = "", decay[48] = "", epochs[MN_SHOWN];
-  const int64_t each = t->batch * t->optimizer->config.accumulate;
-  if (s->warmup > 0) snprintf(warmup, sizeof warmup, " after %ld steps of warm-up", (long)s->warmup);
-  mn_announce(options, "model: %s of %ld %s; %ld parameters", mn_model_words(layers, model),
-              (long)rows->outputs, rows->classes ? "classes" : "targets", (long)mn_model_size(model));
-  if (rule->weight_decay > 0) snprintf(decay, sizeof decay, ", weight decay %.3g", rule->weight_decay);
-  mn_announce(options, "training: %s, rate %g%s, %s%s; %ld steps of %ld rows, %s epochs of %ld",
-              mn_optimizer_name(rule->kind), s->rate, decay, mn_schedule_name(s->kind), warmup,
-              (long)s->horizon, (long)each,
-              mn_show_number(epochs, (double)s->horizon * (double)each / (double)rows->rows, 3),
-              (long)rows->rows);
-}
-
 /* The standardised columns of x or y in words: "x by column", "y by one mean and deviation". */
 static int show_standard(char *out, size_t size, const struct mn_model *model, int side) {
   const struct mn_standard *s = &model->standard[side];
@@ -237,36 +213,31 @@ static void announce_standards(const struct mn_model *model, const struct mn_opt
                   : "loss: of standardised y, whose columns have units of their own; eval has those");
 }
 
-/* A note on the columns that may be a mistake in one way: `is` tells which are. */
-static void note_columns(const struct mn_columns *c, int (*is)(const struct mn_columns *c, int64_t i),
-                         const char *what, const struct mn_options *options) {
-  enum { SHOWN = 5 };
-  char list[160] = "";
-  int64_t count = 0;
-  for (int64_t i = 0; i < c->cols; i++) {
-    const size_t used = strlen(list);
-    if (!is(c, i) || count++ >= SHOWN) continue;
-    snprintf(list + used, sizeof list - used, "%s%lld", used ? ", " : "", (long long)i);
-  }
-  if (count > SHOWN)
-    snprintf(list + strlen(list), sizeof list - strlen(list), " and %lld more", (long long)count - SHOWN);
-  if (count > 0) mn_announce(options, "note: x, column%s %s (from 0): %s", count > 1 ? "s" : "", list, what);
-}
-
-static int is_constant(const struct mn_columns *c, int64_t i) {
-  return c->deviation[i] == 0;
-}
-
-/* A rare one of two values is no mistake, and a column that was pooled has another mean. */
-static int is_far(const struct mn_columns *c, int64_t i) {
+/* Whether a column may be a mistake in one way. */
+enum { CONSTANT, NUMBERED, FAR };
+static int is_odd(const struct mn_columns *c, int64_t i, int way) {
+  if (way == CONSTANT) return c->deviation[i] == 0;
+  if (way == NUMBERED) return c->whole[i] == 2 && c->rows > 1;
+  /* A rare one of two values is no mistake, and a column that was pooled has another mean. */
   const double above = c->largest[i] - c->mean[i], below = c->mean[i] - c->smallest[i];
   const double squared = c->deviation[i] * c->deviation[i];
   if (c->alike || fabs(above * below - squared) < 1e-6 * squared) return 0;
   return fmax(above, below) > 20 * c->deviation[i];
 }
 
-static int is_numbered(const struct mn_columns *c, int64_t i) {
-  return c->whole[i] == 2 && c->rows > 1;
+static void note_columns(const struct mn_columns *c, int way, const char *what,
+                         const struct mn_options *options) {
+  enum { SHOWN = 5 };
+  char list[160] = "";
+  int64_t count = 0;
+  for (int64_t i = 0; i < c->cols; i++) {
+    const size_t used = strlen(list);
+    if (!is_odd(c, i, way) || count++ >= SHOWN) continue;
+    snprintf(list + used, sizeof list - used, "%s%lld", used ? ", " : "", (long long)i);
+  }
+  if (count > SHOWN)
+    snprintf(list + strlen(list), sizeof list - strlen(list), " and %lld more", (long long)count - SHOWN);
+  if (count > 0) mn_announce(options, "note: x, column%s %s (from 0): %s", count > 1 ? "s" : "", list, what);
 }
 
 /* Columns that are taken as they are, though their scales or means differ much. */
@@ -291,22 +262,18 @@ static void note_scales(const struct mn_columns *c, const struct mn_options *opt
         c->deviation[narrow], (long long)narrow, c->deviation[wide], (long long)wide, of_mean);
 }
 
-/* Real targets that may be classes: few whole numbers from 0. */
-static void note_targets(const struct mn_columns *y, const struct mn_options *options) {
-  enum { FEW = 20 };
-  if (options->loss >= 0 || y->cols != 1 || !y->whole[0] || y->smallest[0] < 0 || y->largest[0] > FEW) return;
-  mn_announce(options, "note: y holds whole numbers from %g to %g: if they are classes, store it as integers",
-              y->smallest[0], y->largest[0]);
-}
-
 void mn_announce_columns(const struct mn_columns columns[MN_SIDES], const struct mn_model *model,
                          const struct mn_options *options) {
-  const struct mn_columns *x = &columns[MN_X];
+  enum { FEW = 20 };
+  const struct mn_columns *x = &columns[MN_X], *y = &columns[MN_Y];
   announce_standards(model, options);
-  if (x->cols > 1) note_columns(x, is_constant, "one value in all rows, which tells nothing", options);
-  note_columns(x, is_far, "values beyond 20 deviations: a logarithm or a limit may do better", options);
-  note_columns(x, is_numbered, "rises by whole numbers, as row numbers do: leave it out if it is one",
-               options);
+  if (x->cols > 1) note_columns(x, CONSTANT, "one value in all rows, which tells nothing", options);
+  note_columns(x, FAR, "values beyond 20 deviations: a logarithm or a limit may do better", options);
+  note_columns(x, NUMBERED, "rises by whole numbers, as row numbers do: leave it out if it is one", options);
   if (!model->standard[MN_X].mean) note_scales(x, options);
-  note_targets(&columns[MN_Y], options);
+  /* Real targets that may be classes: few whole numbers from 0. */
+  if (options->loss < 0 && y->cols == 1 && y->whole[0] && y->smallest[0] >= 0 && y->largest[0] <= FEW)
+    mn_announce(options,
+                "note: y holds whole numbers from %g to %g: if they are classes, store it as integers",
+                y->smallest[0], y->largest[0]);
 }

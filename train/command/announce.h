@@ -17,9 +17,6 @@ void mn_announce_device(const struct mn_device *device, const struct mn_options 
  * fp16x3 does not take. */
 void mn_announce_model(const struct mn_model *model, const struct mn_options *options);
 
-/* Prints layers, parameters, loss, optimizer, rate, schedule, steps and rows. */
-void mn_announce_training(const struct mn_trainer *trainer, const struct mn_options *options);
-
 /* Warns of scales or means of x so far apart that training may not learn from some columns. */
 void mn_announce_columns(const struct mn_columns columns[MN_SIDES], const struct mn_model *model,
                          const struct mn_options *options);

@@ -123,8 +123,8 @@ static void print_quoted(FILE *out, const char *text) {
   fputc('"', out);
 }
 
-/* The kind of the file at `path`, and its first line; NULL if it is none of these. Only Keras' is HDF5. */
-static const struct kind *find_kind(const char *path, char *line, int size) {
+/* The kind of the file at `path`; NULL if it is none of these. Only Keras' is HDF5. */
+static const struct kind *find_kind(const char *path) {
   const struct kind *kind = kinds, *keras = kinds + sizeof kinds / sizeof *kinds - 1;
   const char *end = path + strlen(path);
   while (kind < keras && (end - path < (long)strlen(kind->ending) ||
@@ -132,10 +132,10 @@ static const struct kind *find_kind(const char *path, char *line, int size) {
     kind++;
   FILE *file = kind < keras || strstr(path, keras->ending) ? fopen(path, "rb") : NULL;
   if (!file) return NULL;
-  *line = 0;
-  (void)!fgets(line, size, file);
+  char start[5] = "";
+  (void)!fgets(start, sizeof start, file);
   fclose(file);
-  return (strncmp(line, "\x89HDF", 4) == 0) == (kind == keras) ? kind : NULL;
+  return (strcmp(start, "\x89HDF") == 0) == (kind == keras) ? kind : NULL;
 }
 
 /* The rest of the expression that reads a table. */
@@ -156,10 +156,9 @@ void mn_show_conversion(FILE *out, const struct mn_options *o) {
   const char *const paths[] = {o->data, o->init, o->checkpoint, o->file_count ? o->files[0] : NULL};
   const struct kind *kind = NULL;
   const char *path = NULL;
-  char line[4096], to[4096];
+  char to[4096];
   for (int i = 0; i < 4 && !kind; i++) /* a name in a message may be cut or escaped */
-    if (paths[i] && (i == 0 || strstr(mn_message(), paths[i])))
-      kind = find_kind(path = paths[i], line, sizeof line);
+    if (paths[i] && (i == 0 || strstr(mn_message(), paths[i]))) kind = find_kind(path = paths[i]);
   if (!kind) return;
   struct table table = {.plain = 1};
   FILE *file = kind->behind ? NULL : fopen(path, "rb");

@@ -42,12 +42,12 @@ static struct distance measure(const char *a, const char *b, int64_t elements, s
   return distance;
 }
 
-static void shape_text(char *out, size_t size, const struct mn_checkpoint_tensor *tensor) {
-  const char *type = tensor->real == 8 ? "float64" : "float32";
-  if (tensor->rank == 2)
-    snprintf(out, size, "%s [%" PRId64 ", %" PRId64 "]", type, tensor->rows, tensor->cols);
-  else
-    snprintf(out, size, "%s [%" PRId64 "]", type, tensor->cols);
+static void show_shape(struct mn_json *json, const char *key, const struct mn_checkpoint_tensor *tensor) {
+  char rows[32] = "", text[80] = "";
+  if (tensor && tensor->rank == 2) snprintf(rows, sizeof rows, "%" PRId64 ", ", tensor->rows);
+  if (tensor)
+    snprintf(text, sizeof text, "float%d [%s%" PRId64 "]", 8 * (int)tensor->real, rows, tensor->cols);
+  mn_json_string(json, key, tensor ? text : NULL);
 }
 
 static const struct mn_checkpoint_tensor *find(const struct mn_checkpoint *checkpoint, const char *name) {
@@ -63,7 +63,7 @@ static void compare_array(struct diff *diff, const char *group, const struct mn_
   const void *x = a ? a->arrays[which] : NULL, *y = b ? b->arrays[which] : NULL;
   const int alike =
       x && y && a->rank == b->rank && a->rows == b->rows && a->cols == b->cols && a->real == b->real;
-  char name[128], shapes[2][80] = {"", ""};
+  char name[128];
   struct distance distance = {0, 0, 0, 0};
   if (alike) distance = measure(x, y, a->rows * a->cols, a->real);
   if ((!x && !y) || (alike && distance.differing == 0)) return;
@@ -77,10 +77,8 @@ static void compare_array(struct diff *diff, const char *group, const struct mn_
     mn_json_integer(&diff->json, "nan", distance.nan);
     mn_json_unsigned(&diff->json, "max_ulp", distance.ulp);
   } else {
-    if (x) shape_text(shapes[0], sizeof shapes[0], a);
-    if (y) shape_text(shapes[1], sizeof shapes[1], b);
-    mn_json_string(&diff->json, "a", x ? shapes[0] : NULL);
-    mn_json_string(&diff->json, "b", y ? shapes[1] : NULL);
+    show_shape(&diff->json, "a", x ? a : NULL);
+    show_shape(&diff->json, "b", y ? b : NULL);
   }
   mn_json_close(&diff->json);
 }

@@ -54,9 +54,6 @@ static void json_tensor(struct mn_json *json, const struct mn_checkpoint_tensor 
 static mn_status info_checkpoint(struct mn_json *json, struct mn_hdf5_file *file) {
   struct mn_checkpoint *checkpoint;
   MN_TRY(mn_checkpoint_load(&checkpoint, file->path));
-  mn_json_open(json, NULL);
-  mn_json_string(json, "file", file->path);
-  mn_json_string(json, "kind", "checkpoint");
   mn_json_integer(json, "format_version", checkpoint->version);
   mn_json_bytes(json, "bytes", (double)file->size);
   mn_json_integer(json, "checksums", checkpoint->checksums);
@@ -88,7 +85,6 @@ static mn_status info_checkpoint(struct mn_json *json, struct mn_hdf5_file *file
   json_options(json, "config", checkpoint->options, checkpoint->option_count);
   json_options(json, "fingerprint", checkpoint->fingerprint, checkpoint->fingerprint_count);
   json_options(json, "history", checkpoint->history, checkpoint->history_count);
-  mn_json_close(json);
   mn_checkpoint_free(checkpoint);
   return MN_OK;
 }
@@ -231,17 +227,12 @@ static mn_status show_object(void *data, struct mn_hdf5_file *file, const struct
 }
 
 static mn_status info_other(struct mn_json *json, struct mn_hdf5_file *file) {
-  mn_json_open(json, NULL);
-  mn_json_string(json, "file", file->path);
-  mn_json_string(json, "kind", "hdf5");
   mn_json_bytes(json, "bytes", (double)file->size);
   mn_json_array_open(json, "objects");
   MN_TRY(mn_hdf5_walk(file, show_object, json));
   mn_json_close(json);
   MN_TRY(show_part(json, file->path, MN_PART_TRAIN, "train"));
-  MN_TRY(show_part(json, file->path, MN_PART_TEST, "test"));
-  mn_json_close(json);
-  return MN_OK;
+  return show_part(json, file->path, MN_PART_TEST, "test");
 }
 
 mn_status mn_info(FILE *out, const char *path, int as_json) {
@@ -252,8 +243,14 @@ mn_status mn_info(FILE *out, const char *path, int as_json) {
   mn_status status = mn_checkpoint_format(&file, &checkpoint);
   if (status == MN_BAD_DATA && file.newer) status = MN_OK; /* an attribute is newer, others can be listed */
   if (status == MN_OK) status = mn_json_begin_answer(&json, !as_json);
-  if (status == MN_OK)
-    status = mn_json_end_answer(&json, out, (checkpoint ? info_checkpoint : info_other)(&json, &file));
+  if (status == MN_OK) {
+    mn_json_open(&json, NULL);
+    mn_json_string(&json, "file", path);
+    mn_json_string(&json, "kind", checkpoint ? "checkpoint" : "hdf5");
+    status = (checkpoint ? info_checkpoint : info_other)(&json, &file);
+    mn_json_close(&json);
+    status = mn_json_end_answer(&json, out, status);
+  }
   mn_hdf5_close(&file);
   return status;
 }

@@ -13,7 +13,6 @@
 
 #include "train/checkpoint/checkpoint.h"
 #include "train/fit.h"
-#include "train/json.h"
 
 static mn_status cannot_use(const struct mn_log *log, int error) {
   return mn_fail(error == ENOMEM ? MN_NO_MEMORY : MN_IO,
@@ -89,25 +88,26 @@ static int cut(const struct mn_log *log) {
                                                                                                    : errno;
 }
 
-/* Returns whether there is a log to write to. */
-static int begin_line(struct mn_log *log, struct mn_json *json, const char *event) {
+/* Returns whether there is a log to write to. step: −1 without one. */
+static int begin_line(struct mn_log *log, const char *event, int64_t step) {
   if (!log->file || log->error) return 0;
-  mn_json_begin(json, log->file, 0);
-  mn_json_open(json, NULL);
-  mn_json_string(json, "event", event);
+  mn_json_begin(&log->json, log->file, 0);
+  mn_json_open(&log->json, NULL);
+  mn_json_string(&log->json, "event", event);
+  if (step >= 0) mn_json_integer(&log->json, "step", step);
   return 1;
 }
 
-static void open_time(struct mn_json *json, double seconds) {
-  mn_json_open(json, "time");
-  mn_json_number(json, "seconds", seconds);
+static void open_time(struct mn_log *log, double now) {
+  mn_json_open(&log->json, "time");
+  mn_json_number(&log->json, "seconds", now - log->start);
 }
 
 /* Ends a line and the object `time` in it, and writes it out, so that a full disk is noticed at once. A line
  * that cannot be written is cut off. */
-static void end_line(struct mn_log *log, struct mn_json *json) {
-  mn_json_close(json);
-  mn_json_close(json);
+static void end_line(struct mn_log *log) {
+  mn_json_close(&log->json);
+  mn_json_close(&log->json);
   errno = 0;
   if (fflush(log->file) == 0 && !ferror(log->file)) {
     log->end = ftello(log->file);
@@ -116,23 +116,6 @@ static void end_line(struct mn_log *log, struct mn_json *json) {
   log->error = errno ? errno : EIO;
   __fpurge(log->file);
   (void)cut(log); /* if this fails, a resume drops the partial line */
-}
-
-static void write_start(struct mn_log *log, const struct mn_session *session) {
-  struct mn_json json;
-  if (!begin_line(log, &json, "start")) return;
-  mn_json_string(&json, "run", session->begun);
-  mn_json_open(&json, "config");
-  for (int i = 0; i < session->logged; i++) {
-    const struct mn_text *option = &session->config[i];
-    const char *then = mn_resume_find(session, option->name);
-    mn_json_string(&json, option->name, then ? then : option->value);
-  }
-  mn_json_close(&json);
-  if (mn_model_loss_unit(session->model) == 0) mn_json_string(&json, "loss_of", "standardised targets");
-  mn_json_open(&json, "time");
-  mn_json_string(&json, "device", session->device->name);
-  end_line(log, &json);
 }
 
 mn_status mn_log_open(struct mn_log *log, const char *path, const struct mn_session *session) {
@@ -153,86 +136,87 @@ mn_status mn_log_open(struct mn_log *log, const char *path, const struct mn_sess
   const int error = found && !log->ended ? cut(log) : 0;
   if (error) return cannot_use(log, error);
   log->begun = log->end == 0;
-  if (log->begun) write_start(log, session);
+  if (!log->begun || !begin_line(log, "start", -1)) return MN_OK;
+  mn_json_string(&log->json, "run", session->begun);
+  mn_json_open(&log->json, "config");
+  for (int i = 0; i < session->logged; i++) {
+    const struct mn_text *option = &session->config[i];
+    const char *then = mn_resume_find(session, option->name);
+    mn_json_string(&log->json, option->name, then ? then : option->value);
+  }
+  mn_json_close(&log->json);
+  if (mn_model_loss_unit(session->model) == 0) mn_json_string(&log->json, "loss_of", "standardised targets");
+  mn_json_open(&log->json, "time");
+  mn_json_string(&log->json, "device", session->device->name);
+  end_line(log);
   return MN_OK;
 }
 
-static void write_value(struct mn_json *json, const struct mn_session *session, const char *name) {
-  mn_json_string(json, name, mn_text_find(session->config, session->logged, name));
-}
-
 void mn_log_resume(struct mn_log *log, const struct mn_session *session) {
-  struct mn_json json;
   if (log->ended) log->error = cut(log);
   log->ended = 0;
-  if (session->changes == 0 || !begin_line(log, &json, "resume")) return;
-  mn_json_integer(&json, "step", session->from->progress.step);
-  mn_json_string(&json, "run", session->run.id);
-  mn_json_open(&json, "changed");
+  if (session->changes == 0 || !begin_line(log, "resume", session->from->progress.step)) return;
+  mn_json_string(&log->json, "run", session->run.id);
+  mn_json_open(&log->json, "changed");
   for (int i = 0; i < session->changes; i++) {
-    const int other = mn_option_excludes(mn_option_find(session->changed[i].name));
-    write_value(&json, session, session->changed[i].name);
-    if (other >= 0) write_value(&json, session, mn_option_rows[other].name);
+    const char *names[] = {session->changed[i].name,
+                           mn_option_rows[mn_option_find(session->changed[i].name)].excludes};
+    for (int k = 0; k < 2 && names[k]; k++)
+      mn_json_string(&log->json, names[k], mn_text_find(session->config, session->logged, names[k]));
   }
-  mn_json_close(&json);
-  open_time(&json, mn_seconds() - log->start);
-  end_line(log, &json);
+  mn_json_close(&log->json);
+  open_time(log, mn_seconds());
+  end_line(log);
 }
 
 void mn_log_step(struct mn_log *log, const struct mn_trainer *t) {
   const struct mn_progress *p = &t->progress;
-  struct mn_json json;
   char why[MN_FAULT_WORDS];
-  if (!begin_line(log, &json, "step")) return;
-  mn_json_integer(&json, "step", p->step);
-  mn_json_integer(&json, "epoch", p->epoch);
-  mn_json_integer(&json, "samples", p->samples);
-  mn_json_number(&json, "loss", t->loss);
-  mn_json_number(&json, "rate", t->rate);
-  if (!isnan(t->norm)) mn_json_number(&json, "gradient_norm", t->norm);
-  if (t->skipped) mn_json_string(&json, "skipped", mn_fault_words(why, t->skipped));
-  open_time(&json, t->finished - log->start);
+  if (!begin_line(log, "step", p->step)) return;
+  mn_json_integer(&log->json, "epoch", p->epoch);
+  mn_json_integer(&log->json, "samples", p->samples);
+  mn_json_number(&log->json, "loss", t->loss);
+  mn_json_number(&log->json, "rate", t->rate);
+  if (!isnan(t->norm)) mn_json_number(&log->json, "gradient_norm", t->norm);
+  if (t->skipped) mn_json_string(&log->json, "skipped", mn_fault_words(why, t->skipped));
+  open_time(log, t->finished);
   if (log->last_samples) {
     const double rate = (double)(p->samples - log->last_samples) / (t->finished - log->last);
-    mn_json_number(&json, "samples_per_second", rate);
-    mn_json_number(&json, "flops_per_second", rate * mn_model_step_flops(t->model));
+    mn_json_number(&log->json, "samples_per_second", rate);
+    mn_json_number(&log->json, "flops_per_second", rate * mn_model_step_flops(t->model));
   }
   log->last = t->finished;
   log->last_samples = p->samples;
   log->step = p->step;
   log->loss = t->loss;
-  end_line(log, &json);
+  end_line(log);
 }
 
 void mn_log_eval(struct mn_log *log, int64_t step, int64_t epoch, double loss, double accuracy, double r2) {
-  struct mn_json json;
-  if (!begin_line(log, &json, "eval")) return;
-  mn_json_integer(&json, "step", step);
-  mn_json_integer(&json, "epoch", epoch);
-  mn_json_number(&json, "test_loss", loss);
-  if (!isnan(accuracy)) mn_json_number(&json, "test_accuracy", accuracy);
-  if (!isnan(r2)) mn_json_number(&json, "test_r2", r2);
-  open_time(&json, mn_seconds() - log->start);
-  end_line(log, &json);
+  if (!begin_line(log, "eval", step)) return;
+  mn_json_integer(&log->json, "epoch", epoch);
+  mn_json_number(&log->json, "test_loss", loss);
+  if (!isnan(accuracy)) mn_json_number(&log->json, "test_accuracy", accuracy);
+  if (!isnan(r2)) mn_json_number(&log->json, "test_r2", r2);
+  open_time(log, mn_seconds());
+  end_line(log);
 }
 
 void mn_log_end(struct mn_log *log, const struct mn_trainer *t, const char *ended) {
-  struct mn_json json;
-  if (log->ended || !begin_line(log, &json, "end")) return;
-  mn_json_integer(&json, "step", t->progress.step);
-  mn_json_integer(&json, "horizon", t->schedule.horizon);
-  mn_json_number(&json, "loss", isnan(t->loss) && log->step == t->progress.step ? log->loss : t->loss);
-  mn_json_string(&json, "ended", ended);
-  if (t->progress.skipped > 0) mn_json_integer(&json, "skipped", t->progress.skipped);
-  open_time(&json, mn_seconds() - log->start);
+  if (log->ended || !begin_line(log, "end", t->progress.step)) return;
+  mn_json_integer(&log->json, "horizon", t->schedule.horizon);
+  mn_json_number(&log->json, "loss", isnan(t->loss) && log->step == t->progress.step ? log->loss : t->loss);
+  mn_json_string(&log->json, "ended", ended);
+  if (t->progress.skipped > 0) mn_json_integer(&log->json, "skipped", t->progress.skipped);
+  open_time(log, mn_seconds());
   if (t->times.steps > 0) {
     const struct mn_trainer_speed speed = mn_trainer_speed(t);
-    mn_json_number(&json, "samples_per_second", speed.samples);
-    mn_json_number(&json, "flops_per_second", speed.flops);
-    mn_json_number(&json, "waiting", speed.waiting);
+    mn_json_number(&log->json, "samples_per_second", speed.samples);
+    mn_json_number(&log->json, "flops_per_second", speed.flops);
+    mn_json_number(&log->json, "waiting", speed.waiting);
   }
-  mn_json_integer(&json, "device_bytes", (int64_t)t->model->device->bytes);
-  end_line(log, &json);
+  mn_json_integer(&log->json, "device_bytes", (int64_t)t->model->device->bytes);
+  end_line(log);
 }
 
 mn_status mn_log_close(struct mn_log *log, mn_status status) {

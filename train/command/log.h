@@ -31,6 +31,7 @@
 
 #include "kernels/clock.h"
 #include "train/command/session.h"
+#include "train/json.h"
 #include "train/trainer.h"
 
 struct mn_log {
@@ -46,6 +47,7 @@ struct mn_log {
                    run must save its checkpoint and end; mn_log_close returns the failure. The log of the
                    resumed run lacks the lines from there to that checkpoint */
   off_t end;    /* the offset in the file of the next byte */
+  struct mn_json json; /* writes a line */
 };
 
 /* Opens and locks `path`, the log of the session's run; NULL to keep no log. A new run creates the file, and

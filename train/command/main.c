@@ -33,10 +33,8 @@ static void limit_spinning(char **argv) {
  * fails, and a result that is lost is noticed. */
 static void hold_standard_files(void) {
   for (int fd = 0; fd <= 2; fd++)
-    if (fcntl(fd, F_GETFD) < 0 && errno == EBADF) {
-      int held = open("/", O_RDONLY);
-      (void)held; /* the lowest free number, so fd */
-    }
+    if (fcntl(fd, F_GETFD) < 0 && errno == EBADF)
+      (void)!open("/", O_RDONLY); /* gets the lowest free number, so fd */
 }
 
 /* libgomp and other libraries call exit(1) when they cannot go on; 1 would mean a failed check. */

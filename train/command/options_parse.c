@@ -68,20 +68,6 @@ static mn_status find_command(enum mn_command *out, const char *word) {
 
 /* Taking the command line apart. */
 
-static mn_status take_files(struct mn_options *options, char **files, int count) {
-  const struct mn_command_row *command = &mn_command_rows[options->command];
-  int most = command->most;
-  if (count > most && most == 0)
-    return mn_fail(MN_USAGE, "'%s': %s takes options alone, each behind two dashes", files[0], command->name);
-  if (count > most || count < command->least)
-    return mn_fail(MN_USAGE, "%s%s%s%s needs %s: minnow %s %s", count > most ? "'" : "",
-                   count > most ? files[most] : "", count > most ? "' is too much: " : "", command->name,
-                   command->needs, command->name, command->arguments);
-  options->files = files;
-  options->file_count = count;
-  return MN_OK;
-}
-
 /* text is NULL for a flag, or if the value is missing. */
 static mn_status take_option(struct mn_options *options, int index, const char *text) {
   const struct mn_option_row *row = &mn_option_rows[index];
@@ -132,6 +118,7 @@ static const char *value_of(int index, int argc, char **argv) {
 }
 
 static mn_status read_words(struct mn_options *options, int argc, char **argv, int *help) {
+  const struct mn_command_row *row = &mn_command_rows[options->command];
   struct option known[MN_OPTION_MOST + 2] = {{"help", no_argument, NULL, HELP_KEY}};
   int count = 1;
   for (int i = 0; i < mn_option_count; i++)
@@ -152,7 +139,18 @@ static mn_status read_words(struct mn_options *options, int argc, char **argv, i
     else
       MN_TRY(take_option(options, key - FIRST_KEY, value_of(key - FIRST_KEY, argc, argv)));
   }
-  return *help ? MN_OK : take_files(options, argv + optind, argc - optind);
+  char **files = argv + optind;
+  const int files_given = argc - optind, most = row->most;
+  if (*help) return MN_OK;
+  if (files_given > most && most == 0)
+    return mn_fail(MN_USAGE, "'%s': %s takes options alone, each behind two dashes", files[0], row->name);
+  if (files_given > most || files_given < row->least)
+    return mn_fail(MN_USAGE, "%s%s%s%s needs %s: minnow %s %s", files_given > most ? "'" : "",
+                   files_given > most ? files[most] : "", files_given > most ? "' is too much: " : "",
+                   row->name, row->needs, row->name, row->arguments);
+  options->files = files;
+  options->file_count = files_given;
+  return MN_OK;
 }
 
 /* --help. */
@@ -290,29 +288,6 @@ static mn_status check_rules(const struct mn_options *options, int resuming) {
   return MN_OK;
 }
 
-/* The picture to draw: plot's --out, or train's --plot. */
-static mn_status check_picture(const struct mn_options *o) {
-  int plots = o->command == MN_COMMAND_PLOT;
-  const char *name = plots ? "out" : "plot", *path = plots ? o->out : o->plot;
-  const char *end = path ? strrchr(path, '.') : NULL;
-  if (!path || (end > path && (strcmp(end, ".svg") == 0 || strcmp(end, ".png") == 0))) return MN_OK;
-  return mn_fail(MN_USAGE, "--%s '%s': a file's name that ends in .svg or .png is needed", name, path);
-}
-
-static mn_status check_needed(const struct mn_options *o) {
-  if (o->command == MN_COMMAND_TRAIN && !o->data && !o->synthetic)
-    return mn_fail(MN_USAGE, "train needs rows: --data F for a file's, or --synthetic n for random ones");
-  for (int i = 0; i < mn_option_count; i++)
-    if (mn_option_rows[i].required >> o->command & 1 && !is_set(o, i))
-      return mn_fail(MN_USAGE, "%s needs --%s %s, the %s", mn_command_rows[o->command].name,
-                     mn_option_rows[i].name, mn_option_rows[i].argument, mn_option_of(i, o->command).help);
-  return MN_OK;
-}
-
-static enum mn_rule_kind first_rule(const struct mn_rule_member *member) {
-  return (enum mn_rule_kind)(ffs((int)member->rules) - 1);
-}
-
 /* The first option that was given for another rule than the optimizer's, or NULL. */
 static const struct mn_rule_member *find_stray(const struct mn_options *o) {
   for (const struct mn_rule_member *m = mn_rule_members; m < mn_rule_members + MN_RULE_MEMBERS; m++)
@@ -320,22 +295,25 @@ static const struct mn_rule_member *find_stray(const struct mn_options *o) {
   return NULL;
 }
 
-static mn_status check_optimizer(const struct mn_options *o) {
+mn_status mn_options_check(const struct mn_options *o) {
+  const char *drop = mn_options_given(o, "step-every") ? "step-every" : "step-factor";
   const struct mn_rule_member *stray = find_stray(o);
+  MN_TRY(check_rules(o, 0));
+  if (o->command == MN_COMMAND_TRAIN && !o->data && !o->synthetic)
+    return mn_fail(MN_USAGE, "train needs rows: --data F for a file's, or --synthetic n for random ones");
+  for (int i = 0; i < mn_option_count; i++)
+    if (mn_option_rows[i].required >> o->command & 1 && !is_set(o, i))
+      return mn_fail(MN_USAGE, "%s needs --%s %s, the %s", mn_command_rows[o->command].name,
+                     mn_option_rows[i].name, mn_option_rows[i].argument, mn_option_of(i, o->command).help);
   if (stray)
     return mn_fail(MN_USAGE, "--%s is not for --optimizer %s; leave it out, or take %s", stray->name,
-                   mn_optimizer_name(o->optimizer), mn_optimizer_name(first_rule(stray)));
+                   mn_optimizer_name(o->optimizer), mn_optimizer_name(ffs((int)stray->rules) - 1));
   if (mn_options_given(o, "nesterov") && o->momentum == 0)
     return mn_fail(MN_USAGE, "--nesterov needs --momentum above 0");
-  return MN_OK;
-}
-
-static mn_status check_values(const struct mn_options *o) {
   if (o->synthetic && o->loss > MN_LOSS_MSE)
     return mn_fail(MN_USAGE,
                    "--loss %s needs classes, which --synthetic has none of; use --data or --loss mse",
                    mn_loss_name((enum mn_loss)o->loss));
-  const char *drop = mn_options_given(o, "step-every") ? "step-every" : "step-factor";
   if (o->schedule != MN_SCHEDULE_STEP && mn_options_given(o, drop))
     return mn_fail(MN_USAGE, "--%s goes with --schedule step alone, not with %s", drop,
                    mn_schedule_name((enum mn_schedule_kind)o->schedule));
@@ -344,13 +322,6 @@ static mn_status check_values(const struct mn_options *o) {
       return mn_fail(MN_USAGE, "--groups %ld does not divide --hidden %ld: %s", (long)o->groups,
                      (long)o->hidden.items[i], mn_message());
   return MN_OK;
-}
-
-mn_status mn_options_check(const struct mn_options *options) {
-  MN_TRY(check_rules(options, 0));
-  MN_TRY(check_needed(options));
-  MN_TRY(check_optimizer(options));
-  return check_values(options);
 }
 
 mn_status mn_options_parse(struct mn_options *out, int argc, char **argv, int *done) {
@@ -371,10 +342,15 @@ mn_status mn_options_parse(struct mn_options *out, int argc, char **argv, int *d
     print_help(command);
     return MN_OK;
   }
-  MN_TRY(check_picture(out));
+  /* The picture to draw: plot's --out, or train's --plot. */
+  const int plots = command == MN_COMMAND_PLOT;
+  const char *picture = plots ? out->out : out->plot, *end = picture ? strrchr(picture, '.') : NULL;
+  if (picture && !(end > picture && (strcmp(end, ".svg") == 0 || strcmp(end, ".png") == 0)))
+    return mn_fail(MN_USAGE, "--%s '%s': a file's name that ends in .svg or .png is needed",
+                   plots ? "out" : "plot", picture);
   if (mn_options_given(out, "steps") && !mn_options_given(out, "epochs")) out->epochs = 0;
   const struct mn_rule_member *stray = mn_options_given(out, "optimizer") ? NULL : find_stray(out);
-  if (stray) out->optimizer = first_rule(stray); /* an option of one rule implies that rule */
+  if (stray) out->optimizer = ffs((int)stray->rules) - 1; /* an option of one rule implies that rule */
   const struct mn_schedule schedule = mn_trainer_defaults((enum mn_rule_kind)out->optimizer, 1).schedule;
   if (!mn_options_given(out, "lr")) out->lr = schedule.rate;
   if (!mn_options_given(out, "schedule")) out->schedule = schedule.kind;

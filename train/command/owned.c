@@ -25,21 +25,9 @@ static uint64_t add_options(uint64_t hash, const struct mn_text *texts, int coun
   return hash;
 }
 
-static void show(char *id, size_t size, uint64_t hash) {
-  snprintf(id, size, "%016" PRIx64, hash);
-}
-
-/* The name that the run saves under. */
-static mn_status set_name(struct mn_session *s) {
-  char path[MN_ATOMIC_FILE_PATH];
-  if (!s->options.checkpoint) return MN_OK;
-  MN_TRY(mn_atomic_file_resolve(path, s->options.checkpoint));
-  snprintf(s->run.name, sizeof s->run.name, "%.255s", basename(path));
-  return MN_OK;
-}
-
 mn_status mn_owned_identify(struct mn_session *s) {
   struct mn_text texts[MN_CHECKPOINT_OPTIONS];
+  char path[MN_ATOMIC_FILE_PATH] = "";
   char sample[17]; /* of the rows' hash, which is the same for every --place */
   uint64_t hash = 0;
   snprintf(sample, sizeof sample, "%.16s", s->fingerprint);
@@ -47,8 +35,9 @@ mn_status mn_owned_identify(struct mn_session *s) {
     const int count = mn_options_list(&s->options, MN_OPTION_CONFIG, texts, MN_CHECKPOINT_OPTIONS);
     hash = add(add_options(hash, texts, count), sample);
     if (s->options.init) hash = XXH3_64bits_withSeed(&s->weights, sizeof s->weights, hash);
-    show(s->run.id, sizeof s->run.id, hash);
-    MN_TRY(set_name(s));
+    snprintf(s->run.id, sizeof s->run.id, "%016" PRIx64, hash);
+    if (s->options.checkpoint) MN_TRY(mn_atomic_file_resolve(path, s->options.checkpoint));
+    snprintf(s->run.name, sizeof s->run.name, "%.255s", basename(path)); /* "" without a checkpoint */
   }
   snprintf(s->begun, sizeof s->begun, "%s", s->run.id);
   if (s->changes == 0) return MN_OK;
@@ -77,21 +66,9 @@ static int is_id(const char *text) {
          strspn(text + 17 * more, "0123456789abcdef") == 16;
 }
 
-/* A file that another run replaces as it goes on is not one to go on in. */
-static mn_status check_fork(const struct mn_session *s, const char *path, const char *was) {
-  char owner[MN_ATOMIC_FILE_PATH];
-  MN_TRY(mn_run_file_any(owner, path, 1));
-  if (mn_run_file_follows(basename(path), was)) snprintf(owner, sizeof owner, "%s", was);
-  if (!*owner) return MN_OK;
-  return mn_fail(MN_NO_CREATE,
-                 "--checkpoint %s is a file of the run %s, which replaces it as that goes on: copy it to "
-                 "another name (cp %s try.h5), and resume the copy",
-                 s->options.checkpoint, owner, s->options.checkpoint);
-}
-
 mn_status mn_owned_resume(struct mn_session *s) {
   const struct mn_checkpoint *from = s->from;
-  char path[MN_ATOMIC_FILE_PATH];
+  char path[MN_ATOMIC_FILE_PATH], owner[MN_ATOMIC_FILE_PATH];
   struct mn_run was;
   mn_run_find(&was, from->options, from->option_count);
   MN_TRY(mn_atomic_file_resolve(path, s->options.checkpoint));
@@ -100,12 +77,19 @@ mn_status mn_owned_resume(struct mn_session *s) {
     return mn_fail(MN_BAD_DATA, "%s: its /config says no run of minnow's: take an older checkpoint or a copy",
                    s->from_path);
   if (*was.id && strcmp(was.name, basename(path)) == 0) return MN_OK;
-  MN_TRY(check_fork(s, path, was.name));
+  MN_TRY(mn_run_file_any(owner, path, 1));
+  if (mn_run_file_follows(basename(path), was.name)) snprintf(owner, sizeof owner, "%s", was.name);
+  if (*owner)
+    return mn_fail(MN_NO_CREATE,
+                   "--checkpoint %s is a file of the run %s, which replaces it as that goes on: copy it to "
+                   "another name (cp %s try.h5), and resume the copy",
+                   s->options.checkpoint, owner, s->options.checkpoint);
   uint64_t hash = *was.id ? add(0, was.id) : add_options(0, from->options, from->option_count);
   s->fork = 1;
   snprintf(s->run.source, sizeof s->run.source, "%s %.200s", was.id, was.name);
-  MN_TRY(set_name(s));
-  show(s->run.id, sizeof s->run.id, add(hash + (uint64_t)from->progress.step, s->run.name));
+  snprintf(s->run.name, sizeof s->run.name, "%.255s", basename(path));
+  snprintf(s->run.id, sizeof s->run.id, "%016" PRIx64,
+           add(hash + (uint64_t)from->progress.step, s->run.name));
   return MN_OK;
 }
 

@@ -79,29 +79,6 @@ static mn_status add_line(FILE *script[2], struct run *run, int64_t number, cons
   return MN_OK;
 }
 
-static mn_status read_lines(FILE *script[2], struct run *run, FILE *file) {
-  char *text = NULL;
-  size_t room = 0;
-  ssize_t length;
-  mn_status status = MN_OK;
-  /* A last line without its end is still being written. */
-  for (int64_t number = 1;
-       status == MN_OK && (length = getline(&text, &room, file)) > 0 && text[length - 1] == '\n'; number++) {
-    json_t *line = json_loadb(text, (size_t)length, 0, NULL);
-    if (json_is_object(line))
-      status = add_line(script, run, number, line);
-    else
-      status = mn_fail(MN_BAD_DATA, "%s, line %ld is no JSON object; a log of minnow train is needed",
-                       run->path, (long)number);
-    json_decref(line);
-  }
-  if (status == MN_OK && length < 0 && !feof(file))
-    status =
-        mn_fail(MN_NO_INPUT, "cannot read %s: %s; name a log of minnow train", run->path, strerror(errno));
-  free(text);
-  return status;
-}
-
 /* Writes the points of a log, of training and of evaluations. In gnuplot two empty lines end a run's points;
  * a run without any gets one of NaN, so that the runs after it keep their numbers. Refuses a pipe: to open
  * one would wait for a writer. */
@@ -109,11 +86,28 @@ static mn_status read_log(FILE *script[2], struct run *run, const char *path) {
   struct stat about;
   const int there = stat(path, &about) == 0, regular = there && S_ISREG(about.st_mode);
   FILE *file = regular ? fopen(path, "re") : NULL;
+  char *text = NULL;
+  size_t room = 0;
+  ssize_t length;
+  mn_status status = MN_OK;
   *run = (struct run){.path = path, .end = {-1, -1}, .accuracy = NAN};
   if (!file)
     return mn_fail(MN_NO_INPUT, "cannot read %s: %s; name a log that minnow train --log wrote", path,
                    there && !regular ? "it is no regular file" : strerror(errno));
-  mn_status status = read_lines(script, run, file);
+  /* A last line without its end is still being written. */
+  for (int64_t number = 1;
+       status == MN_OK && (length = getline(&text, &room, file)) > 0 && text[length - 1] == '\n'; number++) {
+    json_t *line = json_loadb(text, (size_t)length, 0, NULL);
+    if (json_is_object(line))
+      status = add_line(script, run, number, line);
+    else
+      status = mn_fail(MN_BAD_DATA, "%s, line %ld is no JSON object; a log of minnow train is needed", path,
+                       (long)number);
+    json_decref(line);
+  }
+  if (status == MN_OK && length < 0 && !feof(file))
+    status = mn_fail(MN_NO_INPUT, "cannot read %s: %s; name a log of minnow train", path, strerror(errno));
+  free(text);
   fclose(file);
   for (int which = TRAIN; which <= TEST; which++)
     fputs(run->points[which] ? "\n\n" : "NaN NaN NaN\n\n\n", script[which]);

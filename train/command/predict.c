@@ -97,13 +97,6 @@ static double rmse(const struct scores *s, int64_t k) {
   return sqrt(s->error[k] / (double)s->rows);
 }
 
-/* The mean over all targets, each in its own unit. */
-static double mean_error(const struct scores *s) {
-  double sum = 0;
-  for (int64_t k = 0; k < s->cols; k++) sum += s->error[k] / (double)s->rows;
-  return sum / (double)s->cols;
-}
-
 static double recall(const struct scores *s, int64_t k) {
   return s->of_class[k] ? (double)s->right[k] / (double)s->of_class[k] : NAN;
 }
@@ -178,7 +171,11 @@ static mn_status evaluate(FILE *out, struct mn_session *s, struct mn_evaluator *
     return mn_fail(MN_FAILED, "there is no loss: %s is not finite (so in %ld of %ld batches of %s); %s",
                    mn_fault_words(where, fault), (long)batches, (long)all, s->options.data,
                    mn_fault_remedy(fault));
-  if (mn_model_loss_unit(s->model) == 0) loss = mean_error(scores);
+  if (mn_model_loss_unit(s->model) == 0) { /* the mean over all targets, each in its own unit */
+    loss = 0;
+    for (int64_t k = 0; k < scores->cols; k++) loss += scores->error[k] / (double)scores->rows;
+    loss /= (double)scores->cols;
+  }
   describe(s);
   mn_json_begin(&json, out, !s->options.json);
   mn_json_open(&json, NULL);

@@ -34,18 +34,6 @@ static void note_change(struct mn_session *s, int index) {
   show_then(change->value, sizeof change->value, s, index);
 }
 
-/* Takes a file that the checkpoint names. An older minnow stored its path relative to the working directory,
- * and the whole path as well. A fork does not continue the log of the run that it comes from. */
-static mn_status take_file(struct mn_session *s, const char *option, const char *then) {
-  const int log = strcmp(option, "log") == 0;
-  char *path = log ? s->log_path : s->data_path;
-  const char *whole = mn_resume_find(s, log ? "log_path" : "data_path");
-  if (!*then) return mn_options_set(&s->options, option, then);
-  if (log && s->fork) return MN_OK;
-  MN_TRY(mn_files_find(s, option, whole ? whole : then, path));
-  return mn_options_set(&s->options, option, path);
-}
-
 /* One option of the checkpoint's. Data that is named is compared later, by its rows. */
 static mn_status take_option(struct mn_session *s, int index) {
   struct mn_options *o = &s->options;
@@ -55,10 +43,18 @@ static mn_status take_option(struct mn_session *s, int index) {
   int other = mn_option_excludes(index), named = o->given[index];
   if (!then || (other >= 0 && o->given[other])) return MN_OK;
   if (row->alone && strcmp(then, "yes") == 0) then = row->alone; /* it was a flag */
-  if (!named && (strcmp(row->name, "log") == 0 || strcmp(row->name, "data") == 0))
-    return take_file(s, row->name, then);
+  const int log = strcmp(row->name, "log") == 0, data = strcmp(row->name, "data") == 0;
+  /* A fork does not continue the log of the run that it comes from. An older minnow stored a path relative to
+   * the working directory, and the whole path as well. */
+  if (!named && log && *then && s->fork) return MN_OK;
+  if (!named && (log || data) && *then) {
+    const char *whole = mn_resume_find(s, log ? "log_path" : "data_path");
+    char *path = log ? s->log_path : s->data_path;
+    MN_TRY(mn_files_find(s, row->name, whole ? whole : then, path));
+    then = path;
+  }
   if (!named) return mn_options_set(o, row->name, then);
-  if (row->flags & MN_OPTION_KEPT || strcmp(row->name, "data") == 0) return MN_OK;
+  if (row->flags & MN_OPTION_KEPT || data) return MN_OK;
   mn_option_show(now, sizeof now, o, index);
   show_then(was, sizeof was, s, index);
   if (strcmp(now, then) == 0 || strcmp(now, was) == 0) return mn_options_set(o, row->name, then);
@@ -69,18 +65,14 @@ static mn_status take_option(struct mn_session *s, int index) {
   return MN_OK;
 }
 
-/* /config has the loss option, which may be "auto"; /model has the loss that was used. */
-static mn_status check_loss(const struct mn_session *s) {
-  const char *asked = mn_resume_find(s, "loss"), *used = mn_loss_name(s->from->model.loss);
-  if (!asked || strcmp(asked, "auto") == 0 || strcmp(asked, used) == 0) return MN_OK;
-  return mn_fail(MN_BAD_DATA,
-                 "%s: its /config has loss %.40s, but its /model %s: take an older checkpoint or a copy",
-                 s->from_path, asked, used);
-}
-
 mn_status mn_resume_options(struct mn_session *s) {
   struct mn_options *o = &s->options;
-  MN_TRY(check_loss(s));
+  /* /config has the loss option, which may be "auto"; /model has the loss that was used. */
+  const char *asked = mn_resume_find(s, "loss"), *used = mn_loss_name(s->from->model.loss);
+  if (asked && strcmp(asked, "auto") != 0 && strcmp(asked, used) != 0)
+    return mn_fail(MN_BAD_DATA,
+                   "%s: its /config has loss %.40s, but its /model %s: take an older checkpoint or a copy",
+                   s->from_path, asked, used);
   if (!mn_resume_find(s, "optimizer") && !mn_options_given(o, "optimizer"))
     o->optimizer = MN_SGD; /* from before there was a choice */
   for (int i = 0; i < mn_option_count; i++)

@@ -106,24 +106,21 @@ static mn_status find_class_names(struct mn_session *s) {
   return status;
 }
 
-/* Integers that look like numbers are trained as classes, or as numbers, only if --loss says so. */
-static mn_status check_classes(const struct mn_session *s) {
-  enum { FEW = 10, SHARE = 10 };
-  const struct mn_dataset *d = s->train;
-  if (s->from || s->options.loss >= 0 || !d->classes || d->class_names || d->outputs <= FEW) return MN_OK;
-  if (d->outputs <= MN_CLASSES_MOST && d->outputs <= d->rows / SHARE) return MN_OK;
-  return mn_fail(MN_BAD_DATA,
-                 "%s: %s holds integers up to %lld in %lld rows: if they are numbers, --loss mse, or floats, "
-                 "trains on them; if they are classes, --loss cross-entropy does",
-                 s->options.data, d->y_name, (long long)d->outputs - 1, (long long)d->rows);
-}
-
 /* Under --validation splits the only part into train and test parts. */
 static mn_status open_file(struct mn_session *s) {
+  enum { FEW = 10, SHARE = 10 };
   const struct mn_options *o = &s->options;
   MN_TRY(find_class_names(s));
   MN_TRY(open_rows(s, &s->train, MN_PART_TRAIN, 1));
-  MN_TRY(check_classes(s));
+  const struct mn_dataset *d = s->train;
+  const int few = d->outputs <= FEW || (d->outputs <= MN_CLASSES_MOST && d->outputs <= d->rows / SHARE);
+  /* Integers that look like numbers are trained as classes, or as numbers, only if --loss says so. */
+  if (!s->from && o->loss < 0 && d->classes && !d->class_names && !few)
+    return mn_fail(
+        MN_BAD_DATA,
+        "%s: %s holds integers up to %lld in %lld rows: if they are numbers, --loss mse, or floats, "
+        "trains on them; if they are classes, --loss cross-entropy does",
+        o->data, d->y_name, (long long)d->outputs - 1, (long long)d->rows);
   MN_TRY(open_rows(s, &s->test, MN_PART_TEST, 1));
   if (o->validation == 0) return MN_OK;
   if (s->test)
@@ -168,9 +165,14 @@ static mn_status check_fit(const struct mn_session *s, struct mn_dataset *d, con
                              targets);
 }
 
-static mn_status resume(struct mn_session *s) {
+/* Locks, and resumes. The first rank does it before the others read what it may set aside. */
+static mn_status lock_and_resume(struct mn_session *s) {
+  const struct mn_options *o = &s->options;
   char skipped[1024];
-  MN_TRY(mn_checkpoint_load_newest(&s->from, s->options.checkpoint, s->from_path, skipped, sizeof skipped));
+  if (mn_ranks_first(s->ranks) && o->checkpoint && !o->dry_run)
+    MN_TRY(mn_checkpoint_lock(&s->lock, o->checkpoint));
+  if (!o->resume) return MN_OK;
+  MN_TRY(mn_checkpoint_load_newest(&s->from, o->checkpoint, s->from_path, skipped, sizeof skipped));
   if (skipped[0] && mn_ranks_first(s->ranks))
     mn_escape_print(stderr, "minnow: warning: passed over %s\n", skipped);
   if (s->from->alone)
@@ -198,18 +200,11 @@ static mn_status check_memory(const struct mn_session *s, const struct mn_model_
                  (double)available / 0x1p20);
 }
 
-/* The first rank's part of opening, before the others read what it may set aside. */
-static mn_status lock_and_resume(struct mn_session *s) {
-  const struct mn_options *o = &s->options;
-  if (o->checkpoint && !o->dry_run) MN_TRY(mn_checkpoint_lock(&s->lock, o->checkpoint));
-  return o->resume ? resume(s) : MN_OK;
-}
-
 /* What needs no other rank: the options, the rows, a device. */
 static mn_status open_inputs(struct mn_session *s, struct mn_model_config *config) {
   const struct mn_options *o = &s->options;
   if (!mn_ranks_first(s->ranks)) {
-    if (o->resume) MN_TRY(resume(s));
+    MN_TRY(lock_and_resume(s));
     s->options.log = s->options.plot = NULL; /* it writes no files */
   }
   MN_TRY(mn_files_check(o));
@@ -239,7 +234,8 @@ static mn_status open_inputs(struct mn_session *s, struct mn_model_config *confi
   return s->device ? MN_OK : open_context(s);
 }
 
-mn_status mn_session_horizon(const struct mn_session *s, int64_t *horizon) {
+/* The steps of the run: --steps, or --epochs over the rows there are. */
+static mn_status find_horizon(struct mn_session *s) {
   const struct mn_options *o = &s->options;
   const int64_t each = o->batch * o->accumulate, rows = s->train->rows;
   const int64_t epochs = o->epochs < 0 ? MN_EPOCHS : o->epochs, least = o->epochs < 0 ? MN_LEAST_STEPS : 1;
@@ -247,8 +243,8 @@ mn_status mn_session_horizon(const struct mn_session *s, int64_t *horizon) {
   if (o->steps == 0 && (__builtin_mul_overflow(epochs, rows, &samples) || samples > INT64_MAX - each))
     return mn_fail(MN_USAGE, "--epochs %ld of %ld rows are more samples than can be counted; fewer would do",
                    (long)epochs, (long)rows);
-  *horizon = o->steps > 0 ? o->steps : (samples + each - 1) / each;
-  if (o->steps == 0 && *horizon < least) *horizon = least;
+  s->horizon = o->steps > 0 ? o->steps : (samples + each - 1) / each;
+  if (o->steps == 0 && s->horizon < least) s->horizon = least;
   return MN_OK;
 }
 
@@ -266,9 +262,8 @@ mn_status mn_session_train(struct mn_session *s, const struct mn_options *option
   MN_TRY(mn_ranks_introduce(s));
   MN_TRY(mn_ranks_choose_grid(s, &config));
   MN_TRY(mn_device_join(s->device, s->ranks));
-  int64_t horizon = 0;
-  MN_TRY(mn_session_horizon(s, &horizon));
-  mn_options_optimizer(o, horizon, &optimizer);
+  MN_TRY(find_horizon(s));
+  mn_options_optimizer(o, s->horizon, &optimizer);
   MN_TRY(check_memory(s, &config, &optimizer.rule));
   MN_TRY(mn_model_open(&s->model, s->device, &config));
   MN_TRY(mn_optimizer_open(&s->optimizer, s->model, &optimizer));
@@ -293,19 +288,10 @@ static int64_t rows_to_measure(const struct mn_session *s, int64_t width, int st
   return standardizes && all ? rows : values / width;
 }
 
-/* Standardises real targets, each by itself or, of one unit, all alike. */
-static mn_status standardize_targets(struct mn_session *s, const int *stop) {
-  struct mn_columns *c = &s->columns[MN_Y];
-  if (s->train->classes) return MN_OK;
-  MN_TRY(mn_columns_measure_targets(c, s->train, rows_to_measure(s, s->train->outputs, 1), stop));
-  if (mn_columns_alike(c, s->train->y_type)) mn_columns_pool(c);
-  return mn_model_standardize_targets(s->model, c->mean, c->scale);
-}
-
 mn_status mn_session_columns(struct mn_session *s, const int *stop) {
   const struct mn_options *o = &s->options;
   const int asked = (int)o->standardize, standardizes = asked > 0 || (asked < 0 && o->data && !o->init);
-  struct mn_columns *c = &s->columns[MN_X];
+  struct mn_columns *c = &s->columns[MN_X], *y = &s->columns[MN_Y];
   if (s->from && asked > 0 && !s->model->standard[MN_X].mean)
     return mn_fail(MN_USAGE, "--standardize, but %s was trained without; leave it out, or start a new run",
                    s->from_path);
@@ -320,35 +306,11 @@ mn_status mn_session_columns(struct mn_session *s, const int *stop) {
   if (asked == MN_STANDARDIZE_ONE || (asked < 0 && mn_columns_alike(c, s->train->x_type))) mn_columns_pool(c);
   for (int64_t i = 0; i < c->cols; i++) c->scale[i] *= MN_X_DEVIATIONS;
   MN_TRY(mn_model_standardize(s->model, c->mean, c->scale));
-  return standardize_targets(s, stop);
-}
-
-/* A checkpoint describes its own model, so options that describe it are refused. */
-static mn_status load_checkpoint(struct mn_session *s) {
-  static const char *const said[] = {"groups", "eps", "slope", "loss"};
-  for (int i = 0; i < (int)(sizeof said / sizeof *said); i++)
-    if (mn_options_given(&s->options, said[i]))
-      return mn_fail(MN_USAGE, "--%s is for a file of weights alone, and %s is a checkpoint: leave it out",
-                     said[i], s->options.checkpoint);
-  return mn_checkpoint_load(&s->from, s->options.checkpoint);
-}
-
-/* The model for weights alone: sizes come from their shapes, the rest from the options. */
-static mn_status weights_model(const struct mn_session *s, struct mn_model_config *c) {
-  const struct mn_options *o = &s->options;
-  mn_options_model(o, c);
-  MN_TRY(mn_weights_sizes(o->checkpoint, c));
-  if (c->groups == 0)
-    return mn_fail(MN_USAGE, "%s has weights alone, and no number of groups: %s needs --groups G for it",
-                   o->checkpoint, mn_command_rows[o->command].name);
-  if (o->loss < 0) c->loss = s->test->classes ? MN_LOSS_CROSS_ENTROPY : MN_LOSS_MSE;
-  return MN_OK;
-}
-
-/* Opens the rows of a part that the run held out, or trained on. */
-static mn_status open_held_out(struct mn_session *s, struct mn_dataset **out, enum mn_part part) {
-  MN_TRY(open_rows(s, out, MN_PART_TRAIN, 1));
-  return mn_dataset_hold_out(out, part, s->options.validation, s->from->progress.seed, s->stratified);
+  if (s->train->classes) return MN_OK;
+  /* Real targets are standardised each by itself or, of one unit, all alike. */
+  MN_TRY(mn_columns_measure_targets(y, s->train, rows_to_measure(s, s->train->outputs, 1), stop));
+  if (mn_columns_alike(y, s->train->y_type)) mn_columns_pool(y);
+  return mn_model_standardize_targets(s->model, y->mean, y->scale);
 }
 
 /* The fingerprint of the sample of a part, of the values that the run read. */
@@ -356,7 +318,9 @@ static mn_status read_part(struct mn_session *s, enum mn_part part, struct mn_fi
   const struct mn_checkpoint *c = s->from;
   struct mn_dataset *d = NULL;
   double *inverse[MN_SIDES] = {NULL, NULL};
-  mn_status status = open_held_out(s, &d, part);
+  mn_status status = open_rows(s, &d, MN_PART_TRAIN, 1);
+  if (status == MN_OK)
+    status = mn_dataset_hold_out(&d, part, s->options.validation, c->progress.seed, s->stratified);
   if (status == MN_OK) {
     const size_t real = c->tensors[0].real;
     struct mn_rows_form form = {.real = real, .x_row = (size_t)d->inputs * real, .threads = 1};
@@ -402,11 +366,10 @@ static mn_status take_part(struct mn_session *s, enum mn_part part) {
   int same = 0;
   if (share) MN_TRY(mn_options_set(&s->options, "validation", share));
   if (o->validation > 0) {
-    const int64_t rows = s->test->rows;
     s->stratified = mn_resume_find(s, MN_VALIDATION_DRAW) != NULL;
     const mn_status status = are_the_runs(s, &same); /* MN_BAD_DATA: the run could not have read these rows */
     if (status != MN_OK && status != MN_BAD_DATA) return status;
-    if (same) s->whole = rows;
+    if (same) s->whole = s->test->rows;
     if (same)
       return mn_dataset_hold_out(&s->test, part, o->validation, s->from->progress.seed, s->stratified);
     s->others = 1;
@@ -436,19 +399,31 @@ static mn_status open_part(struct mn_session *s, int targets) {
 }
 
 mn_status mn_session_read(struct mn_session *s, const struct mn_options *options, int targets) {
+  static const char *const said[] = {"groups", "eps", "slope", "loss"};
   *s = (struct mn_session){.options = *options};
   const struct mn_options *o = &s->options;
   struct mn_model_config config;
   int checkpoint;
   snprintf(s->from_path, sizeof s->from_path, "%s", o->checkpoint);
   MN_TRY(mn_checkpoint_recognise(o->checkpoint, &checkpoint));
-  if (checkpoint) MN_TRY(load_checkpoint(s));
+  /* A checkpoint describes its own model, so options that describe it are refused. */
+  for (size_t i = 0; checkpoint && i < sizeof said / sizeof *said; i++)
+    if (mn_options_given(o, said[i]))
+      return mn_fail(MN_USAGE, "--%s is for a file of weights alone, and %s is a checkpoint: leave it out",
+                     said[i], o->checkpoint);
+  if (checkpoint) MN_TRY(mn_checkpoint_load(&s->from, o->checkpoint));
   MN_TRY(find_class_names(s));
   MN_TRY(open_part(s, targets));
-  if (checkpoint)
+  if (checkpoint) {
     config = s->from->model;
-  else
-    MN_TRY(weights_model(s, &config));
+  } else { /* sizes come from the weights' shapes, the rest from the options */
+    mn_options_model(o, &config);
+    MN_TRY(mn_weights_sizes(o->checkpoint, &config));
+    if (config.groups == 0)
+      return mn_fail(MN_USAGE, "%s has weights alone, and no number of groups: %s needs --groups G for it",
+                     o->checkpoint, mn_command_rows[o->command].name);
+    if (o->loss < 0) config.loss = s->test->classes ? MN_LOSS_CROSS_ENTROPY : MN_LOSS_MSE;
+  }
   MN_TRY(check_fit(s, s->test, &config, targets));
   if (!checkpoint && s->test->class_names && s->test->outputs != mn_model_outputs(&config))
     return mn_fail(MN_BAD_DATA,
@@ -501,20 +476,19 @@ static void describe_init(const struct mn_session *s) {
   static const char *const named[] = {"groups", "eps", "slope", "loss", "plan"};
   const struct mn_options *o = &s->options;
   struct mn_checkpoint *from;
-  char text[400] = "", now[MN_TEXT_VALUE];
+  struct mn_options here = s->options;
+  char text[400] = "", now[MN_TEXT_VALUE], groups[24];
   mn_announce(o, "weights: from %s", o->init);
   if (mn_checkpoint_read(&from, o->init, NULL, 1, 0) != MN_OK) return;
+  here.groups = s->model->config.groups, here.loss = s->model->config.loss; /* not "auto", as in /config */
+  snprintf(groups, sizeof groups, "%ld", (long)from->model.groups);
   for (size_t i = 0; i < sizeof named / sizeof *named; i++) {
-    const char *then = mn_text_find(from->options, from->option_count, named[i]);
+    const char *then = strcmp(named[i], "groups") == 0 ? groups
+                       : strcmp(named[i], "loss") == 0
+                           ? mn_loss_name(from->model.loss)
+                           : mn_text_find(from->options, from->option_count, named[i]);
     const size_t used = strlen(text);
-    mn_option_show(now, sizeof now, o, mn_option_find(named[i]));
-    if (strcmp(named[i], "loss") == 0) /* /config may have "auto" */
-      then = mn_loss_name(from->model.loss),
-      snprintf(now, sizeof now, "%s", mn_loss_name(s->model->config.loss));
-    char groups[24];
-    snprintf(groups, sizeof groups, "%ld", (long)from->model.groups);
-    if (strcmp(named[i], "groups") == 0)
-      then = groups, snprintf(now, sizeof now, "%ld", (long)s->model->config.groups);
+    mn_option_show(now, sizeof now, &here, mn_option_find(named[i]));
     if (then && strcmp(then, now) != 0)
       snprintf(text + used, sizeof text - used, "%s %s %.40s (here %.40s)", used ? "," : "", named[i], then,
                now);

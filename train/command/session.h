@@ -23,6 +23,7 @@ struct mn_session {
   struct mn_class_names class_names; /* of classes that are words, in the model's order; count 0 without */
   struct mn_model *model;
   struct mn_optimizer *optimizer;  /* train alone */
+  int64_t horizon;                 /* train alone: the steps of the run */
   struct mn_checkpoint_lock *lock; /* on --checkpoint, while training; NULL without one */
   struct mn_checkpoint *from;      /* what was resumed or read; NULL for a new run and for weights alone */
   char from_path[MN_CHECKPOINT_PATH];
@@ -52,9 +53,6 @@ struct mn_session {
  * memory is taken: the device has less free than parameters and optimizer state need. Call mn_session_close
  * also after an error. */
 mn_status mn_session_train(struct mn_session *session, const struct mn_options *options);
-
-/* The steps of the run: --steps, or --epochs over the rows there are. MN_USAGE: too many to be counted. */
-mn_status mn_session_horizon(const struct mn_session *session, int64_t *horizon);
 
 /* Measures the columns of a new run's rows, and has the model standardise them as --standardize says; before
  * trainer and evaluator are opened. By default the rows of a file are standardised unless --init names

@@ -126,18 +126,23 @@ static mn_status show_needs(FILE *out, const struct mn_session *s, const struct 
 
 /* ---- the run ---- */
 
-static mn_status make_schedule(struct run *r, struct mn_schedule *schedule) {
-  const struct mn_options *o = &r->session.options;
-  int64_t horizon;
-  MN_TRY(mn_session_horizon(&r->session, &horizon));
-  *schedule = mn_trainer_defaults(r->session.optimizer->config.rule.kind, horizon).schedule;
-  schedule->rate = o->lr;
-  schedule->factor = o->step_factor;
-  if (o->warmup >= 0) schedule->warmup = o->warmup;
-  if (o->step_every > 0) schedule->every = o->step_every;
-  r->log_every = o->log_every > 0 ? o->log_every : (horizon + 999) / 1000;
-  schedule->kind = (enum mn_schedule_kind)o->schedule;
-  return MN_OK;
+/* Prints layers, parameters, loss, optimizer, rate, schedule, steps and rows. */
+static void describe_training(const struct mn_trainer *t, const struct mn_options *options) {
+  const struct mn_model_config *model = &t->model->config;
+  const struct mn_schedule *s = &t->schedule;
+  const struct mn_dataset *rows = t->dataset;
+  const struct mn_rule *rule = &t->optimizer->config.rule;
+  char layers[MN_MODEL_WORDS], warmup[48] = "", decay[48] = "", epochs[MN_SHOWN];
+  const int64_t each = t->batch * t->optimizer->config.accumulate;
+  if (s->warmup > 0) snprintf(warmup, sizeof warmup, " after %ld steps of warm-up", (long)s->warmup);
+  mn_announce(options, "model: %s of %ld %s; %ld parameters", mn_model_words(layers, model),
+              (long)rows->outputs, rows->classes ? "classes" : "targets", (long)mn_model_size(model));
+  if (rule->weight_decay > 0) snprintf(decay, sizeof decay, ", weight decay %.3g", rule->weight_decay);
+  mn_announce(options, "training: %s, rate %g%s, %s%s; %ld steps of %ld rows, %s epochs of %ld",
+              mn_optimizer_name(rule->kind), s->rate, decay, mn_schedule_name(s->kind), warmup,
+              (long)s->horizon, (long)each,
+              mn_show_number(epochs, (double)s->horizon * (double)each / (double)rows->rows, 3),
+              (long)rows->rows);
 }
 
 /* "device, 1.5 GiB" */
@@ -145,15 +150,6 @@ static void show_place(char *out, size_t size, const struct mn_placement *p) {
   double mib = (double)p->bytes / 1048576;
   snprintf(out, size, "%s, %.1f %s", mn_place_name(p->place), mib < 1024 ? mib : mib / 1024,
            mib < 1024 ? "MiB" : "GiB");
-}
-
-/* Announces the place of the rows, their size there, and the reason. */
-static void describe_places(const struct run *r) {
-  const struct mn_placement *rows = mn_loader_placement(r->trainer->loader);
-  char train[64], test[64] = "";
-  show_place(train, sizeof train, rows);
-  if (r->evaluator) show_place(test, sizeof test, mn_evaluator_placement(r->evaluator));
-  mn_announce(&r->session.options, "place: %s (%s)%s%s", train, rows->why, *test ? "; to test: " : "", test);
 }
 
 /* The step at which the run ends, or earlier by a signal or --patience. */
@@ -191,12 +187,18 @@ static mn_status open_rows(struct run *r, const struct mn_options *options) {
   struct mn_session *s = &r->session;
   MN_TRY(mn_session_train(s, options));
   const struct mn_options *o = &s->options;
-  struct mn_trainer_config config = {.batch = o->batch,
-                                     .seed = o->seed,
-                                     .place = (enum mn_place)o->place,
-                                     .on_nonfinite = (enum mn_nonfinite)o->on_nonfinite,
-                                     .stop = mn_watchdog_stop()};
-  MN_TRY(make_schedule(r, &config.schedule));
+  struct mn_trainer_config config = mn_trainer_defaults(s->optimizer->config.rule.kind, s->horizon);
+  config.batch = o->batch;
+  config.seed = o->seed;
+  config.place = (enum mn_place)o->place;
+  config.on_nonfinite = (enum mn_nonfinite)o->on_nonfinite;
+  config.stop = mn_watchdog_stop();
+  config.schedule.kind = (enum mn_schedule_kind)o->schedule;
+  config.schedule.rate = o->lr;
+  config.schedule.factor = o->step_factor;
+  if (o->warmup >= 0) config.schedule.warmup = o->warmup;
+  if (o->step_every > 0) config.schedule.every = o->step_every;
+  r->log_every = o->log_every > 0 ? o->log_every : (s->horizon + 999) / 1000;
   MN_TRY(mn_watchdog_signals(s->from != NULL)); /* reading rows may take long */
   MN_TRY(mn_session_columns(s, config.stop));
   MN_TRY(
@@ -220,6 +222,8 @@ static mn_status open(struct run *r, const struct mn_options *options) {
   r->replaces = o->force;
   if (o->plot && o->resume && !o->force) MN_TRY(mn_plot_check(o->plot, r->mark, &r->replaces));
   const struct mn_progress *progress = &r->trainer->progress;
+  const struct mn_placement *rows = mn_loader_placement(r->trainer->loader);
+  char train[64], test[64] = "";
   if (!o->dry_run && progress->step < stop_of(r)) MN_TRY(check_disk(s));
   MN_TRY(mn_resume_config(s));
   MN_TRY(mn_saves_open(&r->saves, s, progress));
@@ -231,8 +235,10 @@ static mn_status open(struct run *r, const struct mn_options *options) {
   else if (r->log.file && r->log.step + r->log_every <= progress->step)
     mn_announce(o, "log: %s has no step's line after step %ld, and goes on behind step %ld", o->log,
                 (long)r->log.step, (long)progress->step);
-  describe_places(r);
-  if (!o->dry_run) mn_announce_training(r->trainer, o);
+  show_place(train, sizeof train, rows);
+  if (r->evaluator) show_place(test, sizeof test, mn_evaluator_placement(r->evaluator));
+  mn_announce(o, "place: %s (%s)%s%s", train, rows->why, *test ? "; to test: " : "", test);
+  if (!o->dry_run) describe_training(r->trainer, o);
   mn_progress_open(progress->step, o->quiet);
   r->since = (struct since){.samples = progress->samples, .began = mn_seconds()};
   return MN_OK;
@@ -294,30 +300,25 @@ static void tell_epoch(struct run *r, int tested) {
   r->since = (struct since){.samples = p->samples, .began = tested ? mn_seconds() : t->finished};
 }
 
-/* Reports a test loss that is not finite; by itself it does not end the training. */
-static void tell_of_no_test(struct run *r) {
-  int64_t batches, all;
-  const struct mn_fault *fault = mn_evaluator_fault(r->evaluator, &batches, &all);
-  char where[MN_FAULT_WORDS];
-  if (!fault) return;
-  mn_announce(&r->session.options,
-              "step %ld: no test loss: %s%s is not finite (so in %ld of %ld batches to test on)%s",
-              (long)r->trainer->progress.step, mn_fault_words(where, fault),
-              fault->parameter ? "" : " of the test rows", (long)batches, (long)all,
-              fault->parameter ? "" : "; training goes on");
-}
-
 /* *better: an epoch has ended, and its metric is the best so far. */
 static mn_status evaluate(struct run *r, int epoch_end, int *better) {
   struct mn_progress *p = &r->trainer->progress;
+  char where[MN_FAULT_WORDS];
+  int64_t batches, all;
   mn_watchdog_enter("evaluating", 0);
   MN_TRY(mn_evaluate(r->evaluator, &r->test_loss, &r->accuracy));
+  const struct mn_fault *fault = mn_evaluator_fault(r->evaluator, &batches, &all);
   double metric = isnan(r->accuracy) ? -r->test_loss : r->accuracy;
   *better = epoch_end && metric > p->best; /* NaN is not */
   if (*better) p->best = metric, p->best_epoch = p->epoch;
   if (is_told(r)) {
     tell_epoch(r, 1);
-    tell_of_no_test(r);
+    /* A test loss that is not finite does not by itself end the training. */
+    if (fault)
+      mn_announce(&r->session.options,
+                  "step %ld: no test loss: %s%s is not finite (so in %ld of %ld batches to test on)%s",
+                  (long)p->step, mn_fault_words(where, fault), fault->parameter ? "" : " of the test rows",
+                  (long)batches, (long)all, fault->parameter ? "" : "; training goes on");
   } else {
     r->since.began += mn_seconds() - r->trainer->finished; /* the next line's speed is of training alone */
   }
@@ -325,27 +326,23 @@ static mn_status evaluate(struct run *r, int epoch_end, int *better) {
   return MN_OK;
 }
 
-/* A skipped step is reported at once, and has its line in the log. */
-static void note_step(struct run *r, const struct mn_trainer *t) {
-  const struct mn_progress *p = &t->progress;
-  char why[MN_FAULT_WORDS];
-  if (p->step % r->log_every == 0 || p->step == t->schedule.horizon || t->skipped) mn_log_step(&r->log, t);
-  if (t->skipped) {
-    r->since.skipped++;
-    mn_announce(&r->session.options, "step %ld was skipped, and updated nothing: %s is not finite",
-                (long)p->step, mn_fault_words(why, t->skipped));
-    return;
-  }
-  r->since.losses += t->loss;
-  r->since.steps++;
-}
-
 /* After each step, while the device is busy with later ones. Returns 1 if the run is to pause: to end, or
  * to save by the clock. */
 static int after_step(void *to, const struct mn_trainer *t) {
   struct run *r = to;
-  mn_watchdog_enter("", t->progress.step + 1);
-  note_step(r, t);
+  const int64_t step = t->progress.step;
+  char why[MN_FAULT_WORDS];
+  mn_watchdog_enter("", step + 1);
+  /* A skipped step is reported at once, and has its line in the log. */
+  if (step % r->log_every == 0 || step == t->schedule.horizon || t->skipped) mn_log_step(&r->log, t);
+  if (t->skipped) {
+    r->since.skipped++;
+    mn_announce(&r->session.options, "step %ld was skipped, and updated nothing: %s is not finite",
+                (long)step, mn_fault_words(why, t->skipped));
+  } else {
+    r->since.losses += t->loss;
+    r->since.steps++;
+  }
   if (!r->evaluator && epoch_ended(t) && is_told(r)) tell_epoch(r, 0);
   mn_progress_step(t);
   mn_saves_tell(&r->saves);
@@ -391,14 +388,6 @@ static mn_status at_pause(struct run *r) {
   int epoch_end = epoch_ended(t), last = t->progress.step == t->schedule.horizon, better = 0;
   if (r->evaluator && (epoch_end || last)) MN_TRY(evaluate(r, epoch_end, &better));
   return mn_saves_at_pause(&r->saves, better && r->session.options.best);
-}
-
-/* Why the run has ended, in the word that the log uses. */
-static const char *ended_by(const struct run *r, int64_t stop) {
-  const struct mn_trainer *t = r->trainer;
-  if (t->progress.step >= t->schedule.horizon) return "horizon";
-  if (patience_is_out(r)) return "patience";
-  return t->progress.step >= stop ? "stop-at" : "signal"; /* or by the log, which then gets no line */
 }
 
 static void tell_of_the_best(struct run *r) {
@@ -491,7 +480,10 @@ static mn_status run(struct run *r, FILE *out) {
   summarise(r);
   tell_of_the_best(r);
   mn_progress_clear();
-  const char *ended = ended_by(r, stop);
+  const char *ended = *step >= horizon     ? "horizon"
+                      : patience_is_out(r) ? "patience"
+                      : *step >= stop      ? "stop-at"
+                                           : "signal"; /* or by the log, which then gets no line */
   mn_log_end(&r->log, r->trainer, ended);
   MN_TRY(mn_log_close(&r->log, MN_OK));
   if (mn_ranks_first(r->session.ranks)) report(r, out);
@@ -503,12 +495,6 @@ static mn_status run(struct run *r, FILE *out) {
   if (r->saves.failure.status == MN_OK) return drawn;
   return mn_fail(r->saves.failure.status, "%s: step %ld is saved, but an earlier save failed: %s",
                  o->checkpoint, (long)r->saves.snapshot, r->saves.failure.message);
-}
-
-/* Prints the message at once: a launcher ends all ranks as soon as one has ended with an error. */
-static void tell_before_leaving(mn_status status) {
-  if (status != MN_OK && *mn_message()) fprintf(stderr, "minnow: %s\n", mn_message());
-  if (status != MN_OK) (void)mn_fail(status, "%s", "");
 }
 
 mn_status mn_train(FILE *out, const struct mn_options *options) {
@@ -524,7 +510,10 @@ mn_status mn_train(FILE *out, const struct mn_options *options) {
   const int unsaved = r.log.begun && !r.session.from;
   status = mn_log_close(&r.log, status);
   if (unsaved && status != MN_OK) status = mn_owned_leave(&r.session, status);
-  if (r.session.ranks) tell_before_leaving(status);
+  if (r.session.ranks && status != MN_OK) { /* at once: a launcher ends all ranks as soon as one has failed */
+    if (*mn_message()) fprintf(stderr, "minnow: %s\n", mn_message());
+    (void)mn_fail(status, "%s", "");
+  }
   mn_saver_close(r.saves.saver);
   mn_evaluator_close(r.evaluator);
   mn_trainer_close(r.trainer);
