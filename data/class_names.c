@@ -1,8 +1,8 @@
 /* The names of classes. */
-#include "data/class_names.h"
-
 #include <stdlib.h>
 #include <string.h>
+
+#include "data/dataset.h"
 
 static int by_name(const void *a, const void *b) {
   return strcmp(a, b);
@@ -16,13 +16,6 @@ int64_t mn_class_find(const struct mn_class_names *names, const char *name) {
   const char(*found)[MN_CLASS_NAME] =
       bsearch(name, names->names, (size_t)names->count, sizeof *names->names, by_name);
   return found ? found - (const char(*)[MN_CLASS_NAME])names->names : -1;
-}
-
-size_t mn_class_names_width(const struct mn_class_names *names) {
-  size_t width = 0;
-  for (int64_t k = 0; k < names->count; k++)
-    if (strlen(names->names[k]) > width) width = strlen(names->names[k]);
-  return width;
 }
 
 mn_status mn_class_names_copy(struct mn_class_names *to, const struct mn_class_names *from) {

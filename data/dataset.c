@@ -54,15 +54,3 @@ mn_status mn_labels_check(const int32_t *labels, int64_t first, int64_t count, i
                      (long long)classes - 1);
   return MN_OK;
 }
-
-mn_status mn_labels_check_all(struct mn_dataset *dataset, int64_t classes, const char *data,
-                              const char *model) {
-  enum { AT_ONCE = 4096 };
-  int32_t labels[AT_ONCE];
-  for (int64_t first = 0, here; first < dataset->rows; first += here) {
-    here = dataset->rows - first < AT_ONCE ? dataset->rows - first : AT_ONCE;
-    MN_TRY(dataset->read(dataset, first, here, sizeof(float), NULL, labels));
-    MN_TRY(mn_labels_check(labels, first, here, classes, data, model));
-  }
-  return MN_OK;
-}

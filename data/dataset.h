@@ -19,6 +19,11 @@ struct mn_class_names {
   char (*names)[MN_CLASS_NAME]; /* [count] */
 };
 
+void mn_class_names_sort(struct mn_class_names *names);
+/* Replaces *to by a copy. MN_NO_MEMORY. */
+mn_status mn_class_names_copy(struct mn_class_names *to, const struct mn_class_names *from);
+int64_t mn_class_find(const struct mn_class_names *names, const char *name); /* the index, or −1 */
+
 struct mn_dataset {
   int64_t rows;    /* n */
   int64_t inputs;  /* I, the width of x */
@@ -67,10 +72,6 @@ mn_status mn_dataset_check_finite(const char *file, const char *dataset, int64_t
  * `model`. */
 mn_status mn_labels_check(const int32_t *labels, int64_t first, int64_t count, int64_t classes,
                           const char *data, const char *model);
-
-/* The same for all rows of a dataset of classes, whose labels are read; or an error of its read. */
-mn_status mn_labels_check_all(struct mn_dataset *dataset, int64_t classes, const char *data,
-                              const char *model);
 
 /* The width to read x (side 0) or y (1) in: the stored one if several threads can read it, else double. */
 static inline size_t mn_stored_real(const struct mn_dataset *dataset, int side) {

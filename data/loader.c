@@ -88,22 +88,18 @@ static mn_status check(const struct mn_dataset *dataset, const struct mn_loader_
   return MN_OK;
 }
 
-static void take_targets(struct mn_loader *l, const struct mn_loader_config *config) {
-  const struct mn_dataset *d = l->dataset;
-  l->y_row = l->placement.form.y_row;
-  l->targets = d->outputs;
-  if (!config->targets || d->classes || !l->y_row) return;
-  const size_t each = l->y_row / (size_t)d->outputs;
-  l->targets = config->targets;
-  l->y_first = (size_t)config->first_target * each;
-  l->y_row = (size_t)l->targets * each;
-}
-
 static mn_status prepare(struct mn_loader *l, const struct mn_loader_config *config) {
   struct mn_device *device = l->device;
   MN_TRY(mn_placement_open(&l->placement, device, l->dataset, config->place, config->x_only, config->standard,
                            config->stop));
-  take_targets(l, config);
+  l->y_row = l->placement.form.y_row;
+  l->targets = l->dataset->outputs;
+  if (config->targets && !l->dataset->classes && l->y_row) {
+    const size_t each = l->y_row / (size_t)l->targets;
+    l->targets = config->targets;
+    l->y_first = (size_t)config->first_target * each;
+    l->y_row = (size_t)l->targets * each;
+  }
   l->scales = l->placement.form.scaled && !config->reals ? batches_of(l, l->room) : 0;
   /* Never reset: another loader on the device may still need it. */
   if (l->placement.place != MN_PLACE_DEVICE && device->type == MN_DEVICE_CUDA)
@@ -122,7 +118,7 @@ mn_status mn_loader_open(struct mn_loader **out, struct mn_device *device, struc
                          const struct mn_loader_config *config) {
   *out = NULL;
   MN_TRY(check(dataset, config));
-  struct mn_loader *l = calloc(1, sizeof *l);
+  struct mn_loader *l = *out = calloc(1, sizeof *l);
   if (!l) return mn_fail(MN_NO_MEMORY, "no memory for the loader");
   l->device = device;
   l->dataset = dataset;
@@ -132,10 +128,7 @@ mn_status mn_loader_open(struct mn_loader **out, struct mn_device *device, struc
   /* The last rows of an epoch, less than a batch, may be indivisible among the replicas. */
   if (!config->shuffled && mn_ranks_replicas(device->ranks) > 1) l->room = l->most;
   mn_status status = prepare(l, config);
-  if (status == MN_OK)
-    *out = l;
-  else
-    mn_loader_close(l);
+  if (status != MN_OK) mn_loader_close(l), *out = NULL;
   return status;
 }
 
@@ -174,14 +167,6 @@ static int64_t take(struct mn_loader *l, struct mn_scale *list, int64_t rows, in
   return rows;
 }
 
-/* Uploads the scales, and the numbers of the first `end` rows. */
-static mn_status upload(struct mn_loader *l, int buffer, int64_t end) {
-  struct mn_scale *list = l->list[buffer];
-  for (int64_t i = 0; l->scales && i < batches_of(l, end); i++)
-    list[i].factor = mn_scale_factor(list[i].largest, MN_HEADROOM_X, 1);
-  return mn_copy(l->device, l->uploaded[buffer], list, (size_t)(l->scales + end) * sizeof *list);
-}
-
 /* Makes `g` write the buffer's planes. */
 static void into_planes(const struct mn_loader *l, int buffer, struct mn_gather *g) {
   memcpy(g->planes, l->x[buffer].planes, sizeof g->planes);
@@ -198,7 +183,11 @@ static mn_status gather(struct mn_loader *l, int buffer, int64_t first, int64_t 
                         .rows = numbers_in(l, l->uploaded[buffer]) + first,
                         .of = {{.from = rows->x, .bytes = form->x_row}},
                         .far = l->placement.place != MN_PLACE_DEVICE};
-  MN_TRY(upload(l, buffer, end)); /* in any case: the scales are of all replicas' rows */
+  struct mn_scale *list = l->list[buffer];
+  for (int64_t i = 0; l->scales && i < batches_of(l, end); i++)
+    list[i].factor = mn_scale_factor(list[i].largest, MN_HEADROOM_X, 1);
+  /* In any case: the scales are of all replicas' rows. */
+  MN_TRY(mn_copy(l->device, l->uploaded[buffer], list, (size_t)(l->scales + end) * sizeof *list));
   if (first == end) return MN_OK; /* all belong to other replicas */
   if (x)
     g.of[0].to = x + (size_t)first * form->x_row;
@@ -209,13 +198,6 @@ static mn_status gather(struct mn_loader *l, int buffer, int64_t first, int64_t 
     g.of[1].from = (const char *)rows->y + l->y_first;
     g.of[1].bytes = l->y_row, g.of[1].apart = form->y_row;
   }
-  return mn_gather(l->device, &g);
-}
-
-/* Writes the planes of a filling from `apart`. */
-static mn_status finish_planes(struct mn_loader *l, int buffer, int64_t rows) {
-  struct mn_gather g = {.count = rows, .of = {{.from = l->apart, .bytes = l->placement.form.x_row}}};
-  into_planes(l, buffer, &g);
   return mn_gather(l->device, &g);
 }
 
@@ -238,7 +220,10 @@ static mn_status fill(struct mn_loader *l, int buffer, int64_t samples) {
     if (l->done == batches) break;
     MN_TRY(mn_windows_get(&l->windows, &window));
   }
-  return apart ? finish_planes(l, buffer, taken) : MN_OK;
+  if (!apart) return MN_OK;
+  struct mn_gather planes = {.count = taken, .of = {{.from = l->apart, .bytes = l->placement.form.x_row}}};
+  into_planes(l, buffer, &planes);
+  return mn_gather(l->device, &planes);
 }
 
 mn_status mn_loader_fill(struct mn_loader *l, int64_t samples, struct mn_batch *batch, int *number) {

@@ -31,10 +31,9 @@ struct mn_order {
 };
 
 mn_status mn_order_open(struct mn_order **out, int64_t rows, uint64_t seed, int shuffled) {
-  *out = NULL;
   MN_REQUIRE(rows >= 1);
   int64_t count = (rows - 1) / MN_ORDER_EXTENT + 1;
-  struct mn_order *order = malloc(sizeof *order + (size_t)count * sizeof order->extents[0]);
+  struct mn_order *order = *out = malloc(sizeof *order + (size_t)count * sizeof order->extents[0]);
   if (!order)
     return mn_fail(MN_NO_MEMORY, "no memory for the order of %lld rows (%lld bytes)", (long long)rows,
                    (long long)count * 8);
@@ -45,7 +44,6 @@ mn_status mn_order_open(struct mn_order **out, int64_t rows, uint64_t seed, int 
   order->epoch = -1;
   order->shuffled = shuffled;
   order->seed = seed;
-  *out = order;
   return MN_OK;
 }
 

@@ -21,32 +21,16 @@ static int is_cpu(const struct mn_placement *p) {
   return p->device->type == MN_DEVICE_CPU;
 }
 
-/* The memory that rows may take in p->place: all that is left, if that place was asked for. Else a GPU keeps
- * a fifth, and at least the memory that training has allocated so far, for later allocations: evaluation, the
- * copy that a checkpoint is written from. The host keeps half for other processes. */
-static mn_status room(const struct mn_placement *p, int asked, double *bytes) {
-  const int on_gpu = p->place == MN_PLACE_DEVICE && !is_cpu(p);
-  size_t most;
-  MN_TRY(on_gpu ? mn_available(p->device, &most) : mn_available_cpu(p->device, &most));
-  const double left = (double)most, allocated = (double)p->device->bytes;
-  *bytes = asked ? left : on_gpu ? fmax(fmin(0.8 * left, left - allocated), 0) : 0.5 * left;
-  return MN_OK;
-}
-
 /* ---- reading rows into memory ---- */
-
-/* Memory for `count` rows of `bytes` each: the device's, or pinned memory of the host. */
-static mn_status take(const struct mn_placement *p, enum mn_place place, void **out, int64_t count,
-                      size_t bytes) {
-  if (bytes == 0) return MN_OK;
-  if (place == MN_PLACE_DEVICE) return mn_device_allocate(p->device, out, count, bytes);
-  return mn_allocate_host(p->device, out, (size_t)count * bytes);
-}
 
 mn_status mn_placement_allocate(const struct mn_placement *p, enum mn_place place, struct mn_rows *to,
                                 int64_t count) {
-  MN_TRY(take(p, place, &to->x, count, p->form.x_row));
-  MN_TRY(take(p, place, &to->y, count, p->form.y_row));
+  void **const memory[] = {&to->x, &to->y};
+  const size_t bytes[] = {p->form.x_row, p->form.y_row};
+  for (int i = 0; i < 2; i++)
+    if (bytes[i])
+      MN_TRY(place == MN_PLACE_DEVICE ? mn_device_allocate(p->device, memory[i], count, bytes[i])
+                                      : mn_allocate_host(p->device, memory[i], (size_t)count * bytes[i]));
   if (!p->form.scaled) return MN_OK;
   to->largest = malloc((size_t)count * sizeof *to->largest);
   return to->largest ? MN_OK
@@ -114,13 +98,19 @@ static mn_status fill(struct mn_placement *p) {
   return mn_read_rows(p->dataset, &p->form, &all, 1, &to, p->stop);
 }
 
-/* Adds the memory of p->place to the reasons, and refuses rows that take more: on the host, allocating more
- * would end with the kernel killing a process. */
+/* Adds the memory that rows may take in p->place to the reasons, and refuses rows that take more: on the
+ * host, allocating more would end with the kernel killing a process. That memory is all that is left, if the
+ * place was asked for. Else a GPU keeps a fifth, and at least the memory that training has allocated so far,
+ * for later allocations: evaluation, the copy that a checkpoint is written from. The host keeps half for
+ * other processes. */
 static mn_status check_room(struct mn_placement *p, int asked) {
-  const char *whose = is_cpu(p) ? "" : p->place == MN_PLACE_DEVICE ? "the GPU's " : "the host's ";
+  const int on_gpu = p->place == MN_PLACE_DEVICE && !is_cpu(p);
+  const char *whose = is_cpu(p) ? "" : on_gpu ? "the GPU's " : "the host's ";
   const size_t used = strlen(p->why);
-  double most;
-  MN_TRY(room(p, asked, &most));
+  size_t available;
+  MN_TRY(on_gpu ? mn_available(p->device, &available) : mn_available_cpu(p->device, &available));
+  const double left = (double)available, allocated = (double)p->device->bytes;
+  const double most = asked ? left : on_gpu ? fmax(fmin(0.8 * left, left - allocated), 0) : 0.5 * left;
   if (!asked)
     snprintf(p->why + used, sizeof p->why - used, "%s%smemory has room for %.1f GiB", used ? ", " : "", whose,
              most / GIB);

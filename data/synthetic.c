@@ -186,9 +186,7 @@ mn_status mn_dataset_synthetic(struct mn_dataset **out, enum mn_part part, int64
             like ? like->name : "this machine", (long long)inputs, (long long)outputs,
             (double)inputs * (double)outputs * sizeof(double) / 1048576);
   if (status == MN_OK) status = make_teacher(d);
-  if (status == MN_OK)
-    *out = &d->base;
-  else
-    synthetic_close(&d->base);
+  *out = &d->base;
+  if (status != MN_OK) synthetic_close(*out), *out = NULL;
   return status;
 }

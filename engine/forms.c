@@ -3,14 +3,9 @@
 
 #include <string.h>
 
-/* Planes of a shard are taken by all ranks or not at all: ranks agree on the scales, but two planes might fit
- * only some shards if their sizes differ. */
-static int has_planes(const struct mn_device *device, const struct mn_operand *w) {
-  const int even = !w->whole || w->whole % mn_ranks_shards(device->ranks) == 0;
-  return mn_has_planes(device, w->rows, w->cols) && (device->planes == 1 || even);
-}
+#include "kernels/planes.h"
 
-mn_status mn_forms_take(struct mn_device *device, struct mn_tensor *tensor, int headroom) {
+mn_status mn_forms_take(struct mn_device *device, struct mn_tensor *tensor) {
   static const struct mn_scale first[2] = {{1, 0}, {0, 0}};
   struct mn_operand *w = &tensor->value;
   for (int i = 0; i < device->planes; i++)
@@ -19,7 +14,7 @@ mn_status mn_forms_take(struct mn_device *device, struct mn_tensor *tensor, int 
   if (!device->scaled) return MN_OK;
   MN_TRY(mn_device_allocate(device, (void **)&tensor->scales, 2, sizeof *tensor->scales));
   w->scale = &tensor->scales[0];
-  w->headroom = headroom;
+  w->headroom = MN_HEADROOM_X;
   return mn_copy(device, tensor->scales, first, sizeof first);
 }
 
@@ -29,7 +24,14 @@ mn_status mn_forms_take_weight(struct mn_device *device, struct mn_tensor *tenso
   w->stale = !w->split;
   if (w->split && device->type == MN_DEVICE_CUDA)
     MN_TRY(mn_device_allocate(device, (void **)&w->low, w->rows * w->cols, sizeof *w->low));
-  return tensor->rank == 2 && has_planes(device, w) ? mn_forms_take(device, tensor, MN_HEADROOM_W) : MN_OK;
+  /* Planes of a shard are taken by all ranks or not at all: ranks agree on the scales, but two planes might
+   * fit only some shards if their sizes differ. */
+  const int even = !w->whole || w->whole % mn_ranks_shards(device->ranks) == 0;
+  if (tensor->rank != 2 || !mn_has_planes(device, w->rows, w->cols) || (device->planes > 1 && !even))
+    return MN_OK;
+  MN_TRY(mn_forms_take(device, tensor));
+  w->headroom = MN_HEADROOM_W;
+  return MN_OK;
 }
 
 void mn_forms_release(struct mn_device *device, struct mn_tensor *tensor) {

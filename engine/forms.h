@@ -6,7 +6,7 @@
 #include "engine/tensor.h"
 
 /* Takes the planes of a matrix and, if they are scaled, its scales, with the factors 1 and 0. */
-mn_status mn_forms_take(struct mn_device *device, struct mn_tensor *tensor, int headroom);
+mn_status mn_forms_take(struct mn_device *device, struct mn_tensor *tensor);
 
 /* Takes a weight's planes, if its size can have them, and if it is split on CUDA its lower halves, in place
  * of reals. A vector has neither. */

@@ -22,8 +22,7 @@ mn_status mn_tape_open(struct mn_tape **out, struct mn_device *device, int train
   if (!tape) return mn_fail(MN_NO_MEMORY, "no memory for a tape");
   tape->device = device;
   tape->training = training;
-  tape->measure = 1;
-  tape->mark = tape->replicas = 1;
+  tape->measure = tape->mark = tape->replicas = 1;
   mn_status status = mn_tape_device(tape, (void **)&tape->results, 2, sizeof(double));
   if (status == MN_OK) status = mn_tape_device(tape, (void **)&tape->nonfinite, 1, sizeof(int));
   if (status == MN_OK) status = mn_zero(device, tape->results, 2 * sizeof(double));
@@ -123,8 +122,7 @@ static mn_status take_buffers(struct mn_tape *tape, struct mn_tensor *tensor, in
   int64_t count = mn_tensor_count(tensor);
   if (!tensor->outside && !tensor->value.real && real)
     MN_TRY(mn_device_allocate_shared(device, tensor->shared, &tensor->value.real, count, device->real));
-  if (!tensor->outside && !tensor->value.planes[0] && planes)
-    MN_TRY(mn_forms_take(device, tensor, MN_HEADROOM_X));
+  if (!tensor->outside && !tensor->value.planes[0] && planes) MN_TRY(mn_forms_take(device, tensor));
   if (!tensor->gradient && tape->training && tensor->needs_gradient &&
       (tensor->sink.kind != MN_UPDATE || tensor->uses > 1)) {
     MN_TRY(mn_device_allocate_shared(device, tensor->shared, &tensor->gradient, count, device->real));
@@ -137,8 +135,7 @@ static mn_status take_all_buffers(struct mn_tape *tape) {
   for (struct mn_node *node = tape->first; node; node = node->next) {
     for (int i = 0; i < MN_NODE_INPUTS; i++) {
       struct mn_tensor *input = node->inputs[i];
-      if (!input) continue;
-      MN_TRY(take_buffers(tape, input, !node->operand[i] || input->keep, node->operand[i]));
+      if (input) MN_TRY(take_buffers(tape, input, !node->operand[i] || input->keep, node->operand[i]));
     }
     if (node->output && node->output->keep) MN_TRY(take_buffers(tape, node->output, 1, 0));
   }

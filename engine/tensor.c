@@ -55,13 +55,6 @@ void mn_tensor_free(struct mn_device *device, struct mn_tensor *tensor) {
   free(tensor);
 }
 
-/* Whether the tensor needs a gradient buffer. An update does without for a vector, whose column sums are
- * never stored as a gradient, nor if the GEMM needs no memory for the product (struct mn_epilogue, into). */
-static int needs_buffer(const struct mn_device *device, const struct mn_tensor *tensor,
-                        enum mn_epilogue_kind how, const struct mn_rule *rule) {
-  return how != MN_UPDATE || (tensor->rank == 2 && device->type == MN_DEVICE_CPU && !mn_rule_by_gemm(rule));
-}
-
 /* Takes `count` reals, all 0, unless *reals are there; or gives them back if they are not kept. */
 static mn_status keep_reals(struct mn_device *device, void **reals, int64_t count, int kept) {
   if (kept && *reals) return MN_OK;
@@ -76,7 +69,11 @@ mn_status mn_tensor_train(struct mn_device *device, struct mn_tensor *tensor, en
                           const struct mn_rule *rule) {
   int64_t count = mn_tensor_count(tensor);
   size_t real = device->real;
-  if (needs_buffer(device, tensor, how, rule) && !tensor->gradient)
+  /* An update does without memory for a vector, whose column sums are never stored as a gradient, and if the
+   * GEMM needs none for the product (struct mn_epilogue, into). */
+  const int stores =
+      how != MN_UPDATE || (tensor->rank == 2 && device->type == MN_DEVICE_CPU && !mn_rule_by_gemm(rule));
+  if (stores && !tensor->gradient)
     MN_TRY(mn_device_allocate_shared(device, tensor->shared, &tensor->gradient, count, real));
   if (how == MN_ADD) MN_TRY(mn_zero(device, tensor->gradient, (size_t)count * real));
   struct mn_update *update = &tensor->update;

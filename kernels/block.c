@@ -78,16 +78,6 @@ MN_INLINE struct plane plane_at(const struct mn_operand *o, enum mn_plane_kind k
   return (struct plane){(float *)o->planes[0] + at, o->scale ? o->scale->factor : 1, kind};
 }
 
-/* Writes y of the group, in the forms that are not NULL. Adds NaN to poison when a value is not finite. */
-MN_INLINE void forward(const struct group *g, unsigned ops, real *y, struct plane plane, real *poison) {
-  if (y) /* outside the loop, which is half as fast otherwise */
-    MN_EACH(g->lanes, g->width, c, i, poison[i] += 0 * (y[c] = output(g, ops, c));)
-  else
-    MN_EACH(g->lanes, g->width, c, i, poison[i] += 0 * output(g, ops, c);)
-  for (int64_t c = 0; plane.to && c < g->width; c++)
-    plane.to[c] = mn_to_plane(plane.kind, (float)output(g, ops, c), plane.factor);
-}
-
 MN_INLINE real input_gradient(const struct group *g, unsigned ops, int64_t c, real m1, real m2) {
   real at = gradient(g, ops, c);
   return ops & MN_OP_NORM ? g->rstd * (at * g->gamma[c] - m1 - standardised(g, c) * m2) : at;
@@ -141,20 +131,16 @@ MN_INLINE real squared_error(const struct group *g, unsigned ops) {
 /* The group of a row that begins at c0; saved: with the statistics that the forward saved. */
 MN_INLINE struct group group_at(const struct mn_block *b, unsigned ops, int64_t row, int64_t c0,
                                 int64_t width, int lanes, int saved) {
+  const int64_t k = row * b->groups + c0 / width;
   struct group g = {
       .width = width, .lanes = lanes, .slope = (real)b->slope, .z = (real *)b->z + row * b->channels + c0};
-  if (ops & MN_OP_NORM) {
-    g.gamma = (const real *)b->gamma + c0;
-    g.beta = (const real *)b->beta + c0;
-  }
-  if (saved && ops & MN_OP_NORM) {
-    g.mean = ((const real *)b->mean)[row * b->groups + c0 / width];
-    g.rstd = ((const real *)b->rstd)[row * b->groups + c0 / width];
-  }
+  if (ops & MN_OP_NORM) g.gamma = (const real *)b->gamma + c0, g.beta = (const real *)b->beta + c0;
+  if (saved && ops & MN_OP_NORM) g.mean = ((const real *)b->mean)[k], g.rstd = ((const real *)b->rstd)[k];
   return g;
 }
 
-/* Computes z, mean and rstd of a group, and writes z, mean, rstd and y, each unless NULL. */
+/* Computes z, mean and rstd of a group, and writes z, mean, rstd and y, in the forms that are not NULL. Adds
+ * NaN to poison when a value is not finite. */
 MN_INLINE void forward_at(const struct mn_block *b, enum mn_plane_kind planes, unsigned ops, const real *d,
                           int64_t row, int64_t c0, struct group *g, real *poison) {
   const int64_t at = row * b->channels + c0, k = row * b->groups + c0 / g->width;
@@ -168,7 +154,13 @@ MN_INLINE void forward_at(const struct mn_block *b, enum mn_plane_kind planes, u
     if (b->rstd) ((real *)b->rstd)[k] = g->rstd;
   }
   real *y = b->y && b->y->real ? (real *)b->y->real + at : NULL;
-  forward(g, ops, y, plane_at(b->y, planes, at), poison);
+  const struct plane plane = plane_at(b->y, planes, at);
+  if (y) /* outside the loop, which is half as fast otherwise */
+    MN_EACH(g->lanes, g->width, c, i, poison[i] += 0 * (y[c] = output(g, ops, c));)
+  else
+    MN_EACH(g->lanes, g->width, c, i, poison[i] += 0 * output(g, ops, c);)
+  for (int64_t c = 0; plane.to && c < g->width; c++)
+    plane.to[c] = mn_to_plane(plane.kind, (float)output(g, ops, c), plane.factor);
 }
 
 /* Writes dz of the group and adds to its chunk's column sums. Of the loss, whose gradient dy is then, the
@@ -239,18 +231,16 @@ static struct mn_noticed tile_of_any_ops(const struct mn_block *b, enum mn_epilo
 TILE(few, , MN_LANES_FEW)
 MN_LEVELS(TILE_AT)
 
-static tile_function *tile_for(const struct mn_block *b) {
-  static tile_function *const levels[] = {MN_LEVELS(NAME_AT)};
-  if (b->ops != MN_OP_ALL) return tile_of_any_ops;
-  return mn_lanes(b->channels / b->groups) < MN_LANES ? tile_few : levels[mn_level()];
-}
-
 /* Without b.z, z overwrites d. */
 struct mn_noticed mn_block_tile_cpu(const struct mn_device *device, const struct mn_epilogue *e, void *d,
                                     struct mn_tile t) {
+  static tile_function *const levels[] = {MN_LEVELS(NAME_AT)};
   struct mn_block b = *e->block;
   if (!b.z) b.z = d;
-  return tile_for(&b)(&b, e->kind, device->plane_kind, d, t);
+  tile_function *const run = b.ops != MN_OP_ALL                           ? tile_of_any_ops
+                             : mn_lanes(b.channels / b.groups) < MN_LANES ? tile_few
+                                                                          : levels[mn_level()];
+  return run(&b, e->kind, device->plane_kind, d, t);
 }
 
 void mn_block_end_cpu(struct mn_device *device, const struct mn_epilogue *e, struct mn_noticed found) {

@@ -10,26 +10,17 @@
 /* In register_kernel warp w of a CTA processes rows w, w + WARPS, … of the chunk. */
 enum { WARPS = MN_CUDA_THREADS / 32, LOOP_THREADS = 1024, WIDEST = 256 };
 
-/* The position of a lane of register_kernel. */
-struct position {
-  int64_t group, first; /* column of its first value */
-  int lane;             /* within the group */
-};
-
 /* Adds the sums of a CTA's warps in order and writes its columns of the chunk's partial column sums. */
 template <int W, int K, typename Real>
-static __device__ __forceinline__ void write_sums(const mn_block_arguments<Real> &a, unsigned ops,
-                                                  int64_t tile, int64_t chunk, int lanes,
-                                                  const Real (&sums)[3][W * K]) {
+static MN_GPU void write_sums(const mn_block_arguments<Real> &a, unsigned ops, int64_t tile, int64_t chunk,
+                              int lanes, const Real (&sums)[3][W * K]) {
   constexpr int V = W * K;
   __shared__ Real parts[WARPS][3][32 * V];
   if (!a.sums) return;
-#pragma unroll
-  for (int q = 0; q < 3; q++)
-#pragma unroll
-    for (int i = 0; i < V; i++) parts[threadIdx.x / 32][q][threadIdx.x % 32 * V + i] = sums[q][i];
+  MN_UNROLL(int i = 0; i < 3 * V; i++)
+    parts[threadIdx.x / 32][i / V][threadIdx.x % 32 * V + i % V] = sums[i / V][i % V];
   __syncthreads();
-  int64_t plane = (a.rows + MN_CHUNK_ROWS - 1) / MN_CHUNK_ROWS * a.channels;
+  int64_t plane = mn_chunks(a.rows) * a.channels;
   for (int at = threadIdx.x; at < 3 * 32 * V; at += MN_CUDA_THREADS) {
     int q = at / (32 * V), e = at % (32 * V), lane = e / V, i = e % V;
     if (!(ops & (q == 0 ? MN_OP_BIAS : MN_OP_NORM))) continue;
@@ -37,69 +28,61 @@ static __device__ __forceinline__ void write_sums(const mn_block_arguments<Real>
     int64_t within = (int64_t)(i / W * lanes + lane % lanes) * W + i % W;
     if (group >= a.groups || within >= a.width) continue;
     Real sum = 0;
-#pragma unroll
-    for (int w = 0; w < WARPS; w++) sum += parts[w][q][e];
+    MN_UNROLL(int w = 0; w < WARPS; w++) sum += parts[w][q][e];
     a.sums[q * plane + chunk * a.channels + group * a.width + within] = sum;
   }
 }
 
 /* Adds up a row's terms in their order. */
 template <typename io, int V, typename Real>
-static __device__ __forceinline__ void load_terms(Real (&d)[V], const mn_terms<Real> &terms, int64_t at,
-                                                  const typename io::group &group) {
+static MN_GPU void load_terms(Real (&d)[V], const mn_terms<Real> &terms, int64_t at,
+                              const typename io::group &group) {
   io::load(d, terms.at[0], at, group);
   for (int q = 1; q < terms.count; q++) {
     Real more[V];
     io::load(more, terms.at[q], at, group);
-#pragma unroll
-    for (int k = 0; k < V; k++) d[k] += more[k];
+    MN_UNROLL(int k = 0; k < V; k++) d[k] += more[k];
   }
 }
 
 /* A group in the registers of its lanes: V = W·K values a lane. Ops: the operations at compile time, so that
  * they are not tested at each element; 0 for a.ops. */
 template <enum mn_epilogue_kind Kind, int W, int K, int L, bool Full, unsigned Ops, typename Real>
-static __global__ void __launch_bounds__(MN_CUDA_THREADS) register_kernel(const mn_block_arguments<Real> a) {
+MN_CUDA_KERNEL register_kernel(const mn_block_arguments<Real> a) {
   constexpr int V = W * K;
   constexpr int ROWS = V * sizeof(Real) > 16 ? 1 : Kind == MN_BLOCK ? 4 : 2; /* loaded together */
   typedef mn_lanes_of<W, K, L, Full, Real> io;
   const unsigned ops = Ops ? Ops : a.ops;
   const enum mn_plane_kind narrow = mn_narrow_of(ops);
-  const int lanes = L > 0 ? L : a.lanes, lane = threadIdx.x % 32;
+  const int lanes = L > 0 ? L : a.lanes, lane = threadIdx.x % 32 % lanes; /* within the group */
   const int64_t tile = blockIdx.x % a.tiles, chunk = blockIdx.x / a.tiles;
-  position p = {tile * (32 / lanes) + lane / lanes, 0, lane % lanes};
-  const bool inside = p.group < a.groups;
-  if (!inside) p.group = 0; /* loads without a predicate need valid addresses */
-  p.first = p.group * a.width + p.lane * W;
-  int64_t held = (a.width / W - p.lane + lanes - 1) / lanes * W; /* values of the group in this lane */
-  const mn_group<V, L, Full, Real> group = {lanes,
-                                            !inside ? 0
-                                            : Full  ? V
-                                                    : (int)held,
-                                            a.inverse, inside && p.lane == 0};
+  const int64_t number = tile * (32 / lanes) + threadIdx.x % 32 / lanes;
+  const bool inside = number < a.groups;
+  const int64_t some = inside ? number : 0; /* a group: loads without a predicate need valid addresses */
+  const int64_t column = some * a.width + lane * W;
+  const int held = Full ? V : (int)((a.width / W - lane + lanes - 1) / lanes * W); /* values in this lane */
+  const mn_group<V, L, Full, Real> group = {lanes, inside ? held : 0, a.inverse, inside && lane == 0};
 
   const mn_factors factors = mn_factors_of(a);
   mn_noticed<Real> noticed;
   Real bias[V] = {}, gamma[V] = {}, beta[V] = {}, sums[3][V] = {};
-  if (Kind != MN_BLOCK_BACKWARD && (ops & MN_OP_BIAS)) io::load(bias, a.bias, p.first, group, narrow);
+  if (Kind != MN_BLOCK_BACKWARD && (ops & MN_OP_BIAS)) io::load(bias, a.bias, column, group, narrow);
   if (ops & MN_OP_NORM) {
-    io::load(gamma, a.gamma, p.first, group, narrow);
-    io::load(beta, a.beta, p.first, group, narrow);
+    io::load(gamma, a.gamma, column, group, narrow);
+    io::load(beta, a.beta, column, group, narrow);
   }
   const int64_t first_row = chunk * MN_CHUNK_ROWS + threadIdx.x / 32;
   for (int turn = 0; turn < MN_CHUNK_ROWS / WARPS; turn += ROWS) {
     const int64_t row = first_row + turn * WARPS, some_row = min(row, a.rows - 1);
     mn_row_batch<V, ROWS, Real> rows;
-    rows.at = some_row * a.channels + p.first, rows.statistic = some_row * a.groups + p.group;
+    rows.at = some_row * a.channels + column, rows.statistic = some_row * a.groups + some;
     rows.step = WARPS;
     rows.count = row < a.rows ? (int)min((a.rows - row + WARPS - 1) / WARPS, (int64_t)ROWS) : 0;
-#pragma unroll
-    for (int i = 0; i < ROWS; i++) {
-#pragma unroll
-      for (int k = 0; k < V; k++) rows.row[i].d[k] = 0;
+    MN_UNROLL(int i = 0; i < ROWS; i++) {
+      MN_UNROLL(int k = 0; k < V; k++) rows.row[i].d[k] = 0;
       if (i >= rows.count) continue;
       if (Kind == MN_BLOCK_BACKWARD && a.terms.count > 0)
-        load_terms<io>(rows.row[i].d, a.terms, (row + i * WARPS) * a.terms.pitch + p.first, group);
+        load_terms<io>(rows.row[i].d, a.terms, (row + i * WARPS) * a.terms.pitch + column, group);
       else
         io::load(rows.row[i].d, a.d, rows.at + i * WARPS * a.channels, group,
                  Kind == MN_BLOCK ? MN_NO_PLANES : narrow);
@@ -111,19 +94,6 @@ static __global__ void __launch_bounds__(MN_CUDA_THREADS) register_kernel(const 
   if (!inside) noticed = {};
   mn_notice(a, factors, noticed);
   if constexpr (Kind != MN_BLOCK) write_sums<W, K>(a, ops, tile, chunk, lanes, sums);
-}
-
-/* The sum over the `team` consecutive threads that share a row, their warps in order. */
-template <typename Real> static __device__ Real team_sum(Real x, int team) {
-  __shared__ Real parts[LOOP_THREADS / 32];
-  x = mn_lanes_sum<32>(x);
-  __syncthreads(); /* until an earlier call's parts have been read */
-  if (threadIdx.x % 32 == 0) parts[threadIdx.x / 32] = x;
-  __syncthreads();
-  x = 0;
-  int first = threadIdx.x / team * (team / 32);
-  for (int w = 0; w < team / 32; w++) x += parts[first + w];
-  return x;
 }
 
 /* The statistics of a group of one row, in loop_kernel. */
@@ -177,17 +147,18 @@ static __device__ Real loop_statistics(const mn_block_arguments<Real> &a, row_st
   const int64_t first = group * a.width, last = first + a.width, mine = first + threadIdx.x % team;
   const bool norm = a.ops & MN_OP_NORM, there = row < a.rows, leads = there && mine == first;
   const int64_t end = there ? last : 0, at = row * a.groups + group;
+  const unsigned warps = team / 32, first_warp = threadIdx.x / team * warps;
   s = {0, 0, 0, 0};
   if (Kind == MN_BLOCK_BACKWARD && norm && there) s = {a.mean[at], a.rstd[at], 0, 0};
   if (Kind != MN_BLOCK_BACKWARD && norm) {
     Real origin = there ? saved_z<Kind>(a, row, first) : Real(0), sum = 0, squares = 0;
     for (int64_t c = mine; c < end; c += team) sum += saved_z<Kind>(a, row, c) - origin;
-    s.mean = fma(team_sum(sum, team), a.inverse, origin);
+    s.mean = fma(mn_cta_sum(sum, first_warp, warps), a.inverse, origin);
     for (int64_t c = mine; c < end; c += team) {
       Real centred = saved_z<Kind>(a, row, c) - s.mean;
       squares = fma(centred, centred, squares);
     }
-    squares = team_sum(squares, team);
+    squares = mn_cta_sum(squares, first_warp, warps);
     s.rstd = mn_poison(rsqrt(fma(squares, a.inverse, a.eps)), squares); /* NaN if they overflow */
     if (leads && a.mean) a.mean[at] = s.mean;
     if (leads && a.rstd) a.rstd[at] = s.rstd;
@@ -201,10 +172,10 @@ static __device__ Real loop_statistics(const mn_block_arguments<Real> &a, row_st
     m2 = fma(h, e.standard, m2);
     loss = fma(e.error, e.error, loss);
   }
-  s.m1 = team_sum(m1, team) * a.inverse;
-  s.m2 = team_sum(m2, team) * a.inverse;
+  s.m1 = mn_cta_sum(m1, first_warp, warps) * a.inverse;
+  s.m2 = mn_cta_sum(m2, first_warp, warps) * a.inverse;
   if (Kind != MN_BLOCK_LOSS) return 0;
-  loss = team_sum(loss, team);
+  loss = mn_cta_sum(loss, first_warp, warps);
   if (leads && a.loss) a.loss[at] = loss;
   return there ? mn_poison(Real(0), loss) : Real(0);
 }
@@ -239,8 +210,7 @@ static __device__ void loop_column(const mn_block_arguments<Real> &a, const row_
   if (Kind != MN_BLOCK && a.sums)
     for (int q = 0; q < 3; q++)
       if (a.ops & (q == 0 ? MN_OP_BIAS : MN_OP_NORM))
-        a.sums[(q * ((a.rows + MN_CHUNK_ROWS - 1) / MN_CHUNK_ROWS) + first_row / MN_CHUNK_ROWS) * a.channels +
-               column] = sums[q];
+        a.sums[(q * mn_chunks(a.rows) + first_row / MN_CHUNK_ROWS) * a.channels + column] = sums[q];
 }
 
 /* One CTA has one group of `height` rows (MN_CHUNK_ROWS if there are column sums): first a team of threads
@@ -274,14 +244,11 @@ template <enum mn_epilogue_kind Kind, int W, int K, int L, typename Real>
 static void launch_full(cudaStream_t on, mn_block_arguments<Real> &a) {
   if (a.ops == MN_OP_ALL) return launch<Kind, W, K, L, true, MN_OP_ALL>(on, a);
   if constexpr (Kind == MN_BLOCK_BACKWARD) {
-    if (a.ops == (MN_OP_ALL | MN_OPS_BF16))
-      return launch<Kind, W, K, L, true, MN_OP_ALL | MN_OPS_BF16>(on, a);
-    if (a.ops == (MN_OP_ALL | MN_OPS_FP16))
-      return launch<Kind, W, K, L, true, MN_OP_ALL | MN_OPS_FP16>(on, a);
-    constexpr unsigned BF16 = MN_OP_ALL | MN_OPS_BF16 | MN_OPS_NARROW,
-                       FP16 = MN_OP_ALL | MN_OPS_FP16 | MN_OPS_NARROW;
+    constexpr unsigned BF16 = MN_OP_ALL | MN_OPS_BF16, FP16 = MN_OP_ALL | MN_OPS_FP16, N = MN_OPS_NARROW;
     if (a.ops == BF16) return launch<Kind, W, K, L, true, BF16>(on, a);
     if (a.ops == FP16) return launch<Kind, W, K, L, true, FP16>(on, a);
+    if (a.ops == (BF16 | N)) return launch<Kind, W, K, L, true, BF16 | N>(on, a);
+    if (a.ops == (FP16 | N)) return launch<Kind, W, K, L, true, FP16 | N>(on, a);
   }
   launch<Kind, W, K, L, true, 0>(on, a);
 }

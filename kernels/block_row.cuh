@@ -12,21 +12,19 @@
 
 /* y, and dy/dv, with which g = dy_dv·dy; v = 0 counts as negative. Doubling is exact, so y is the sum of the
  * two equal terms to the bit. */
-template <typename Real>
-__device__ __forceinline__ Real mn_activate(unsigned ops, Real v, Real slope, Real &dy_dv) {
+template <typename Real> MN_GPU Real mn_activate(unsigned ops, Real v, Real slope, Real &dy_dv) {
   const Real sum = ops & MN_OP_SUM ? 2 : 1;
   dy_dv = !(ops & MN_OP_ACTIVATE) || v > 0 ? sum : sum * slope;
   return dy_dv * v;
 }
 
 /* dz, from h = g·gamma and the group's means of h and h·ẑ. */
-template <typename Real>
-__device__ __forceinline__ Real mn_centre(Real h, Real standard, Real m1, Real m2, Real rstd) {
+template <typename Real> MN_GPU Real mn_centre(Real h, Real standard, Real m1, Real m2, Real rstd) {
   return rstd * fma(-standard, m2, h - m1);
 }
 
 /* Poison stays 0 as long as every value passed in is finite, and is NaN from the first that is not. */
-template <typename Real> __device__ __forceinline__ Real mn_poison(Real poison, Real value) {
+template <typename Real> MN_GPU Real mn_poison(Real poison, Real value) {
   return fma(value, Real(0), poison);
 }
 
@@ -38,34 +36,29 @@ template <int V, int L, bool Full, typename Real> struct mn_group {
   Real inverse; /* 1/D */
   bool leads;   /* this lane writes the group's mean, rstd and loss */
 
-  __device__ __forceinline__ Real sum(Real x) const { return mn_lanes_sum<L>(x, lanes); }
-  __device__ __forceinline__ bool has(int i) const { return Full || i < valid; }
+  MN_GPU Real sum(Real x) const { return mn_lanes_sum<L>(x, lanes); }
+  MN_GPU bool has(int i) const { return Full || i < valid; }
 };
 
 /* Centred variance. The mean of a constant group is exactly the constant, so that v = beta: a Full group's
  * pairwise sum of equal values is exact, and any other group is summed relative to its first element. */
 template <int V, int L, bool Full, typename Real>
-__device__ __forceinline__ void mn_group_statistics(const mn_group<V, L, Full, Real> &group, Real &mean,
-                                                    Real &rstd, const Real (&z)[V], Real eps) {
+MN_GPU void mn_group_statistics(const mn_group<V, L, Full, Real> &group, Real &mean, Real &rstd,
+                                const Real (&z)[V], Real eps) {
   Real sum = 0, squares = 0;
   if constexpr (Full) {
     Real half[V];
-#pragma unroll
-    for (int i = 0; i < V; i++) half[i] = z[i];
-#pragma unroll
-    for (int n = V / 2; n > 0; n /= 2)
-#pragma unroll
-      for (int i = 0; i < n; i++) half[i] += half[i + n];
+    MN_UNROLL(int i = 0; i < V; i++) half[i] = z[i];
+    MN_UNROLL(int n = V / 2; n > 0; n /= 2)
+      MN_UNROLL(int i = 0; i < n; i++) half[i] += half[i + n];
     sum = half[0];
     mean = group.sum(sum) * group.inverse;
   } else {
     Real origin = __shfl_sync(MN_CUDA_WARP, z[0], 0, group.lanes);
-#pragma unroll
-    for (int i = 0; i < V; i++) sum += group.has(i) ? z[i] - origin : Real(0);
+    MN_UNROLL(int i = 0; i < V; i++) sum += group.has(i) ? z[i] - origin : Real(0);
     mean = fma(group.sum(sum), group.inverse, origin);
   }
-#pragma unroll
-  for (int i = 0; i < V; i++) {
+  MN_UNROLL(int i = 0; i < V; i++) {
     Real centred = group.has(i) ? z[i] - mean : Real(0);
     squares = fma(centred, centred, squares);
   }
@@ -75,11 +68,10 @@ __device__ __forceinline__ void mn_group_statistics(const mn_group<V, L, Full, R
 
 /* ẑ (without MN_OP_NORM: z), y and dy/dv of a group. */
 template <int V, typename Real>
-__device__ __forceinline__ void mn_group_forward(unsigned ops, Real (&standard)[V], Real (&y)[V],
-                                                 Real (&dy_dv)[V], const Real (&z)[V], Real mean, Real rstd,
-                                                 const Real (&gamma)[V], const Real (&beta)[V], Real slope) {
-#pragma unroll
-  for (int i = 0; i < V; i++) {
+MN_GPU void mn_group_forward(unsigned ops, Real (&standard)[V], Real (&y)[V], Real (&dy_dv)[V],
+                             const Real (&z)[V], Real mean, Real rstd, const Real (&gamma)[V],
+                             const Real (&beta)[V], Real slope) {
+  MN_UNROLL(int i = 0; i < V; i++) {
     standard[i] = ops & MN_OP_NORM ? (z[i] - mean) * rstd : z[i];
     const Real v = ops & MN_OP_NORM ? fma(standard[i], gamma[i], beta[i]) : z[i];
     y[i] = mn_activate(ops, v, slope, dy_dv[i]);
@@ -89,12 +81,11 @@ __device__ __forceinline__ void mn_group_forward(unsigned ops, Real (&standard)[
 /* d: dy in, dz out. Adds to the lane's sums of dbias, dgamma, dbeta. Registers outside the group must hold
  * dy = 0 and a finite ẑ. */
 template <int V, int L, bool Full, typename Real>
-__device__ __forceinline__ void mn_group_backward(const mn_group<V, L, Full, Real> &group, unsigned ops,
-                                                  Real (&d)[V], Real (&sums)[3][V], const Real (&standard)[V],
-                                                  const Real (&dy_dv)[V], const Real (&gamma)[V], Real rstd) {
+MN_GPU void mn_group_backward(const mn_group<V, L, Full, Real> &group, unsigned ops, Real (&d)[V],
+                              Real (&sums)[3][V], const Real (&standard)[V], const Real (&dy_dv)[V],
+                              const Real (&gamma)[V], Real rstd) {
   Real m1 = 0, m2 = 0;
-#pragma unroll
-  for (int i = 0; i < V; i++) {
+  MN_UNROLL(int i = 0; i < V; i++) {
     d[i] *= dy_dv[i];
     if (!(ops & MN_OP_NORM)) continue;
     sums[1][i] = fma(d[i], standard[i], sums[1][i]);
@@ -106,11 +97,9 @@ __device__ __forceinline__ void mn_group_backward(const mn_group<V, L, Full, Rea
   if (ops & MN_OP_NORM) {
     m1 = group.sum(m1) * group.inverse;
     m2 = group.sum(m2) * group.inverse;
-#pragma unroll
-    for (int i = 0; i < V; i++) d[i] = mn_centre(d[i], standard[i], m1, m2, rstd);
+    MN_UNROLL(int i = 0; i < V; i++) d[i] = mn_centre(d[i], standard[i], m1, m2, rstd);
   }
-#pragma unroll
-  for (int i = 0; i < V; i++) sums[0][i] += d[i];
+  MN_UNROLL(int i = 0; i < V; i++) sums[0][i] += d[i];
 }
 
 /* A matrix as a sum of `count` terms, whose rows are `pitch` apart; 0 for a plain matrix. */
@@ -150,8 +139,7 @@ struct mn_factors {
   float y, dz;
 };
 
-template <typename Real>
-static __device__ __forceinline__ mn_factors mn_factors_of(const mn_block_arguments<Real> &a) {
+template <typename Real> static MN_GPU mn_factors mn_factors_of(const mn_block_arguments<Real> &a) {
   return {mn_planes_factor(a.y_planes), mn_planes_factor(a.dz_planes)};
 }
 
@@ -163,8 +151,8 @@ template <typename Real> struct mn_noticed {
 
 /* Sets the flag and the scale from the findings of the warp's lanes; all must call it. */
 template <typename Real>
-static __device__ __forceinline__ void mn_notice(const mn_block_arguments<Real> &a, const mn_factors &factors,
-                                                 const mn_noticed<Real> &noticed) {
+static MN_GPU void mn_notice(const mn_block_arguments<Real> &a, const mn_factors &factors,
+                             const mn_noticed<Real> &noticed) {
   bool raise = !(noticed.poison == 0);
   if (a.dz_planes.scale) {
     raise |= noticed.largest * factors.dz > MN_FP16_MOST;
@@ -242,28 +230,24 @@ template <int W, int K, int L, bool Full, typename Real> struct mn_lanes_of {
   static constexpr int V = W * K;
   typedef mn_group<V, L, Full, Real> group;
 
-  static __device__ __forceinline__ int count(const group &g) { return L > 0 ? L : g.lanes; }
+  static MN_GPU int count(const group &g) { return L > 0 ? L : g.lanes; }
 
   /* Always: loads without a predicate, so that addresses outside the group must be valid too. */
   template <bool Always = false>
-  static __device__ __forceinline__ void load(Real (&out)[V], const Real *from, int64_t at, const group &g,
-                                              enum mn_plane_kind narrow = MN_NO_PLANES) {
-#pragma unroll
-    for (int k = 0; k < K; k++) {
+  static MN_GPU void load(Real (&out)[V], const Real *from, int64_t at, const group &g,
+                          enum mn_plane_kind narrow = MN_NO_PLANES) {
+    MN_UNROLL(int k = 0; k < K; k++) {
       Real part[W] = {};
       if (Always || k * W < g.valid) mn_load_narrow<W>(part, from, at + k * count(g) * W, narrow);
-#pragma unroll
-      for (int i = 0; i < W; i++) out[k * W + i] = part[i];
+      MN_UNROLL(int i = 0; i < W; i++) out[k * W + i] = part[i];
     }
   }
 
-  static __device__ __forceinline__ void store(Real *real, const mn_planes &planes, float factor, int64_t at,
-                                               const Real (&from)[V], const group &g) {
-#pragma unroll
-    for (int k = 0; k < K; k++) {
+  static MN_GPU void store(Real *real, const mn_planes &planes, float factor, int64_t at,
+                           const Real (&from)[V], const group &g) {
+    MN_UNROLL(int k = 0; k < K; k++) {
       Real part[W];
-#pragma unroll
-      for (int i = 0; i < W; i++) part[i] = from[k * W + i];
+      MN_UNROLL(int i = 0; i < W; i++) part[i] = from[k * W + i];
       if (k * W < g.valid) mn_forms_store<W>(real, planes, factor, at + k * count(g) * W, part);
     }
   }
@@ -273,22 +257,20 @@ template <int W, int K, int L, bool Full, typename Real> struct mn_lanes_of {
  * compiler waits for a predicated load at once: a row that does not exist loads the first row again (`at` and
  * `statistic` are always inside the matrix). */
 template <enum mn_epilogue_kind Kind, int W, int K, int L, bool Full, int Rows, typename Real>
-static __device__ __forceinline__ void mn_rows_load(const mn_block_arguments<Real> &a, unsigned ops,
-                                                    const mn_group<W * K, L, Full, Real> &group,
-                                                    mn_row_batch<W * K, Rows, Real> &rows) {
+static MN_GPU void mn_rows_load(const mn_block_arguments<Real> &a, unsigned ops,
+                                const mn_group<W * K, L, Full, Real> &group,
+                                mn_row_batch<W * K, Rows, Real> &rows) {
   typedef mn_lanes_of<W, K, L, Full, Real> io;
   if constexpr (Kind == MN_BLOCK) return;
   const bool reads = Kind == MN_BLOCK_LOSS || ops & (MN_OP_NORM | MN_OP_ACTIVATE);
   const Real *from = Kind == MN_BLOCK_LOSS ? a.target : a.z;
-#pragma unroll
-  for (int r = 0; r < Rows; r++) {
+  MN_UNROLL(int r = 0; r < Rows; r++) {
     auto &row = rows.row[r];
     const int64_t down = r < rows.count ? r * rows.step : 0;
     if (Full && reads) {
       io::template load<true>(row.other, from, rows.at + down * a.channels, group, mn_z_kind(ops));
     } else {
-#pragma unroll
-      for (int i = 0; i < W * K; i++) row.other[i] = 0;
+      MN_UNROLL(int i = 0; i < W * K; i++) row.other[i] = 0;
       if (reads && r < rows.count)
         io::load(row.other, from, rows.at + down * a.channels, group, mn_z_kind(ops));
     }
@@ -302,53 +284,46 @@ static __device__ __forceinline__ void mn_rows_load(const mn_block_arguments<Rea
 
 /* Stores all rows' d, in the forms that are not NULL. */
 template <int W, int K, int L, bool Full, int Rows, typename Real>
-static __device__ __forceinline__ void
-mn_rows_store(Real *real, const mn_planes &planes, float factor, int64_t channels,
-              const mn_group<W * K, L, Full, Real> &group, const mn_row_batch<W * K, Rows, Real> &rows) {
+static MN_GPU void mn_rows_store(Real *real, const mn_planes &planes, float factor, int64_t channels,
+                                 const mn_group<W * K, L, Full, Real> &group,
+                                 const mn_row_batch<W * K, Rows, Real> &rows) {
   typedef mn_lanes_of<W, K, L, Full, Real> io;
   const int64_t down = rows.step * channels;
   if (real)
-#pragma unroll
-    for (int r = 0; r < Rows; r++)
+    MN_UNROLL(int r = 0; r < Rows; r++)
       if (r < rows.count) io::store(real, {}, 1, rows.at + r * down, rows.row[r].d, group);
   if (planes.kind != MN_NO_PLANES)
-#pragma unroll
-    for (int r = 0; r < Rows; r++)
+    MN_UNROLL(int r = 0; r < Rows; r++)
       if (r < rows.count) io::store(NULL, planes, factor, rows.at + r * down, rows.row[r].d, group);
 }
 
 /* Stores one value for each row of the group: mean, rstd or loss. */
 template <int V, int L, bool Full, int Rows, typename Real>
-static __device__ __forceinline__ void
-mn_rows_store_statistic(Real *to, int64_t groups, const mn_group<V, L, Full, Real> &group,
-                        const mn_row_batch<V, Rows, Real> &rows, const Real (&values)[Rows]) {
+static MN_GPU void mn_rows_store_statistic(Real *to, int64_t groups, const mn_group<V, L, Full, Real> &group,
+                                           const mn_row_batch<V, Rows, Real> &rows,
+                                           const Real (&values)[Rows]) {
   if (!to || !group.leads) return;
-#pragma unroll
-  for (int r = 0; r < Rows; r++)
+  MN_UNROLL(int r = 0; r < Rows; r++)
     if (r < rows.count) to[rows.statistic + (int64_t)r * rows.step * groups] = values[r];
 }
 
 /* d becomes y, which is stored; also gives ẑ (`standard`) and dy/dv (`dy_dv`). Each step is done for all
  * rows before the next step, so that the rows' shuffles overlap. */
 template <int W, int K, int L, bool Full, int Rows, typename Real>
-static __device__ __forceinline__ void
-mn_rows_forward(const mn_block_arguments<Real> &a, unsigned ops, const mn_group<W * K, L, Full, Real> &group,
-                mn_row_batch<W * K, Rows, Real> &rows, Real (&standard)[Rows][W * K],
-                Real (&dy_dv)[Rows][W * K], const Real (&bias)[W * K], const Real (&gamma)[W * K],
-                const Real (&beta)[W * K], float factor) {
+static MN_GPU void mn_rows_forward(const mn_block_arguments<Real> &a, unsigned ops,
+                                   const mn_group<W * K, L, Full, Real> &group,
+                                   mn_row_batch<W * K, Rows, Real> &rows, Real (&standard)[Rows][W * K],
+                                   Real (&dy_dv)[Rows][W * K], const Real (&bias)[W * K],
+                                   const Real (&gamma)[W * K], const Real (&beta)[W * K], float factor) {
   Real mean[Rows], rstd[Rows];
   if (ops & MN_OP_BIAS)
-#pragma unroll
-    for (int r = 0; r < Rows; r++)
-#pragma unroll
-      for (int i = 0; i < W * K; i++) rows.row[r].d[i] += bias[i];
+    MN_UNROLL(int r = 0; r < Rows; r++)
+      MN_UNROLL(int i = 0; i < W * K; i++) rows.row[r].d[i] += bias[i];
   const enum mn_plane_kind kind = mn_z_kind(ops);
   mn_rows_store<W, K>(kind ? NULL : a.z, mn_planes_at(a.z, kind), 1, a.channels, group, rows);
-#pragma unroll
-  for (int r = 0; r < Rows; r++) mn_plane_round(rows.row[r].d, kind);
+  MN_UNROLL(int r = 0; r < Rows; r++) mn_plane_round(rows.row[r].d, kind);
   if (ops & MN_OP_NORM) {
-#pragma unroll
-    for (int r = 0; r < Rows; r++) {
+    MN_UNROLL(int r = 0; r < Rows; r++) {
       mn_group_statistics(group, mean[r], rstd[r], rows.row[r].d, a.eps);
       rows.row[r].mean = mean[r];
       rows.row[r].rstd = r < rows.count && group.valid > 0 ? rstd[r] : Real(0); /* else infinite, eps 0 */
@@ -356,8 +331,7 @@ mn_rows_forward(const mn_block_arguments<Real> &a, unsigned ops, const mn_group<
     mn_rows_store_statistic(a.mean, a.groups, group, rows, mean);
     mn_rows_store_statistic(a.rstd, a.groups, group, rows, rstd);
   }
-#pragma unroll
-  for (int r = 0; r < Rows; r++) {
+  MN_UNROLL(int r = 0; r < Rows; r++) {
     auto &row = rows.row[r];
     mn_group_forward(ops, standard[r], row.d, dy_dv[r], row.d, row.mean, row.rstd, gamma, beta, a.slope);
   }
@@ -367,16 +341,13 @@ mn_rows_forward(const mn_block_arguments<Real> &a, unsigned ops, const mn_group<
 /* Stores the squared error of each row of the group; replaces d, which holds y, by dy. Returns 0, or NaN when
  * an error is not finite. */
 template <int V, int L, bool Full, int Rows, typename Real>
-static __device__ __forceinline__ Real mn_rows_loss(const mn_block_arguments<Real> &a,
-                                                    const mn_group<V, L, Full, Real> &group,
-                                                    mn_row_batch<V, Rows, Real> &rows) {
+static MN_GPU Real mn_rows_loss(const mn_block_arguments<Real> &a, const mn_group<V, L, Full, Real> &group,
+                                mn_row_batch<V, Rows, Real> &rows) {
   Real loss[Rows], poison = 0;
-#pragma unroll
-  for (int r = 0; r < Rows; r++) {
+  MN_UNROLL(int r = 0; r < Rows; r++) {
     const Real factor = r < rows.count ? a.factor : Real(0);
     loss[r] = 0;
-#pragma unroll
-    for (int i = 0; i < V; i++) {
+    MN_UNROLL(int i = 0; i < V; i++) {
       Real error = group.has(i) ? rows.row[r].d[i] - rows.row[r].other[i] : Real(0);
       loss[r] = fma(error, error, loss[r]);
       rows.row[r].d[i] = factor * error;
@@ -391,7 +362,7 @@ static __device__ __forceinline__ Real mn_rows_loss(const mn_block_arguments<Rea
 /* The whole epilogue on rows that have been loaded; adds to the lane's sums of dbias, dgamma, dbeta. The
  * poison of values that go into the column sums is left to mn_sums_poison. */
 template <enum mn_epilogue_kind Kind, int W, int K, int L, bool Full, int Rows, typename Real>
-static __device__ __forceinline__ void
+static MN_GPU void
 mn_rows_finish(const mn_block_arguments<Real> &a, unsigned ops, const mn_group<W * K, L, Full, Real> &group,
                mn_row_batch<W * K, Rows, Real> &rows, const Real (&bias)[W * K], const Real (&gamma)[W * K],
                const Real (&beta)[W * K], Real (&sums)[3][W * K], const mn_factors &factors,
@@ -399,8 +370,7 @@ mn_rows_finish(const mn_block_arguments<Real> &a, unsigned ops, const mn_group<W
   constexpr int V = W * K;
   Real standard[Rows][V], dy_dv[Rows][V];
   if constexpr (Kind == MN_BLOCK_BACKWARD) {
-#pragma unroll
-    for (int r = 0; r < Rows; r++) {
+    MN_UNROLL(int r = 0; r < Rows; r++) {
       auto &row = rows.row[r];
       Real y[V];
       mn_group_forward(ops, standard[r], y, dy_dv[r], row.other, row.mean, row.rstd, gamma, beta, a.slope);
@@ -409,21 +379,16 @@ mn_rows_finish(const mn_block_arguments<Real> &a, unsigned ops, const mn_group<W
     mn_rows_forward<W, K>(a, ops, group, rows, standard, dy_dv, bias, gamma, beta, factors.y);
   }
   if constexpr (Kind == MN_BLOCK) {
-#pragma unroll
-    for (int r = 0; r < Rows; r++)
-#pragma unroll
-      for (int i = 0; i < V; i++)
+    MN_UNROLL(int r = 0; r < Rows; r++)
+      MN_UNROLL(int i = 0; i < V; i++)
         if (r < rows.count) noticed.poison = mn_poison(noticed.poison, rows.row[r].d[i]);
   } else {
     if constexpr (Kind == MN_BLOCK_LOSS) noticed.poison += mn_rows_loss(a, group, rows);
-#pragma unroll
-    for (int r = 0; r < Rows; r++)
+    MN_UNROLL(int r = 0; r < Rows; r++)
       mn_group_backward(group, ops, rows.row[r].d, sums, standard[r], dy_dv[r], gamma, rows.row[r].rstd);
     if (a.dz_planes.scale)
-#pragma unroll
-      for (int r = 0; r < Rows; r++)
-#pragma unroll
-        for (int i = 0; i < V; i++)
+      MN_UNROLL(int r = 0; r < Rows; r++)
+        MN_UNROLL(int i = 0; i < V; i++)
           if (r < rows.count && group.has(i))
             noticed.largest = fmaxf(noticed.largest, fabsf((float)rows.row[r].d[i]));
     mn_rows_store<W, K>(a.dz, a.dz_planes, factors.dz, a.channels, group, rows);
@@ -431,13 +396,9 @@ mn_rows_finish(const mn_block_arguments<Real> &a, unsigned ops, const mn_group<W
 }
 
 /* 0, or NaN when a column sum is not finite; it is not when any of its terms is not. */
-template <int V, typename Real>
-static __device__ __forceinline__ Real mn_sums_poison(const Real (&sums)[3][V]) {
+template <int V, typename Real> static MN_GPU Real mn_sums_poison(const Real (&sums)[3][V]) {
   Real poison = 0;
-#pragma unroll
-  for (int q = 0; q < 3; q++)
-#pragma unroll
-    for (int i = 0; i < V; i++) poison = mn_poison(poison, sums[q][i]);
+  MN_UNROLL(int i = 0; i < 3 * V; i++) poison = mn_poison(poison, sums[i / V][i % V]);
   return poison;
 }
 

@@ -39,12 +39,10 @@ static __device__ void sum_columns(const Real *sums, int64_t chunks, int64_t cha
   if (to.kind == MN_ADD) sum += to.into[column];
   if (to.kind == MN_UPDATE) {
     Real w = to.into[column], moments[Rule::MOMENTS];
-#pragma unroll
-    for (int k = 0; k < Rule::MOMENTS; k++)
+    MN_UNROLL(int k = 0; k < Rule::MOMENTS; k++)
       moments[k] = to.moments.of[k] ? to.moments.of[k][column] : Real(0);
-    to.rule.step(typename Rule::loaded(to.rule), to.moments.of[0] != NULL, sum, w, moments);
-#pragma unroll
-    for (int k = 0; k < Rule::MOMENTS; k++)
+    to.rule.step(to.rule.load(), to.moments.of[0] != NULL, sum, w, moments[0], moments[Rule::MOMENTS - 1]);
+    MN_UNROLL(int k = 0; k < Rule::MOMENTS; k++)
       if (to.moments.of[k]) to.moments.of[k][column] = moments[k];
     sum = w;
   }
@@ -56,10 +54,7 @@ template <class Rule, typename Real>
 static __global__ void __launch_bounds__(1024)
     column_sums_kernel(const Real *sums, int64_t chunks, int64_t channels, const sinks<Rule, Real> all,
                        const mn_summands loss) {
-  if (blockIdx.x < loss.spans) {
-    mn_sum_span<false, Real>(loss, blockIdx.x);
-    return;
-  }
+  if (blockIdx.x < loss.spans) return mn_sum_span<false, Real>(loss, blockIdx.x);
   const unsigned cta = blockIdx.x - loss.spans, which = cta % 3;
   sum_columns(sums, chunks, channels, all.of[which], (int)which, (int64_t)(cta / 3) * 32);
 }

@@ -26,6 +26,7 @@ constexpr int MN_AGREEMENT_MULTIPROCESSORS = 2;
 struct mn_cublaslt {
 #define MN_CUBLASLT_MEMBER(name) decltype(&cublasLt##name) name;
   MN_CUBLASLT(MN_CUBLASLT_MEMBER)
+  char error[160]; /* empty if all are there */
 };
 const struct mn_cublaslt &mn_cublaslt();
 
@@ -64,6 +65,7 @@ struct mn_cuda {
 constexpr size_t MN_CUDA_WORKSPACE = MN_LIBRARY_WORKSPACE;
 constexpr size_t MN_CUDA_STAGING = size_t(4) << 20;
 constexpr int MN_CUDA_THREADS = 256;
+#define MN_CUDA_KERNEL static __global__ void __launch_bounds__(MN_CUDA_THREADS)
 constexpr unsigned MN_CUDA_WARP = 0xffffffffu;
 
 /* MN_OK, or MN_LIBRARY or MN_NO_MEMORY with what failed. */
@@ -83,6 +85,8 @@ MN_COLLECTIVES(MN_CUDA_ONE, MN_CUDA_ONE)
 
 /* Returns from the calling function when a CUDA or cuBLASLt call fails. */
 #define MN_CUDA_TRY(call) MN_TRY(mn_cuda_check(call, #call))
+/* Returns the call's status. */
+#define MN_CUDA_RETURN(call) return mn_cuda_check(call, #call)
 
 /* The status of the launch just made. */
 static inline mn_status mn_cuda_launched(const char *kernel) {
@@ -137,14 +141,14 @@ static inline mn_status mn_cuda_launch_dependent(const char *name, struct mn_dev
 
 /* Whether the flag is set, as struct mn_arrival and mn_agreement have it; this thread then sees what was
  * written before. */
-__device__ __forceinline__ bool mn_peer_has_arrived(const unsigned *flag) {
+MN_GPU bool mn_peer_has_arrived(const unsigned *flag) {
   unsigned value;
   asm volatile("ld.acquire.sys.global.u32 %0, [%1];" : "=r"(value) : "l"(flag) : "memory");
   return value != 0;
 }
 
 /* The flag that the ranks agree on. Each of the product's `warps` that run its epilogue calls it once. */
-__device__ __forceinline__ int mn_agreed_flag(mn_agreement *agreement, const int *nonfinite, unsigned warps) {
+MN_GPU int mn_agreed_flag(mn_agreement *agreement, const int *nonfinite, unsigned warps) {
   while (!mn_peer_has_arrived(&agreement->reached)) continue;
   const int flag = *nonfinite;
   __syncwarp();
@@ -158,7 +162,7 @@ template <typename... Pointers> static inline bool mn_aligned(size_t bytes, cons
 }
 
 /* Sets the nonfinite flag, unless an earlier step has. All that set it in one step have the same mark. */
-__device__ __forceinline__ void mn_raise(int *nonfinite, int mark) {
+MN_GPU void mn_raise(int *nonfinite, int mark) {
   if (*nonfinite == 0) *nonfinite = mark;
 }
 
@@ -172,20 +176,18 @@ template <> struct mn_word<4> { typedef unsigned type; };
 template <> struct mn_word<2> { typedef unsigned short type; };
 
 /* W values from p, which is aligned to their size, or to 16 bytes if they are more. */
-template <int W, typename T> __device__ __forceinline__ void mn_load(T (&out)[W], const T *p) {
+template <int W, typename T> MN_GPU void mn_load(T (&out)[W], const T *p) {
   typedef typename mn_word<sizeof out>::type word;
-#pragma unroll
-  for (size_t i = 0; i < sizeof out / sizeof(word); i++) {
+  MN_UNROLL(size_t i = 0; i < sizeof out / sizeof(word); i++) {
     word bits = reinterpret_cast<const word *>(p)[i];
     memcpy(out + i * sizeof bits / sizeof(T), &bits, sizeof bits);
   }
 }
 
 /* __stwb is a plain store that the compiler does not split into W narrow ones. */
-template <int W, typename T> __device__ __forceinline__ void mn_store(T *p, const T (&values)[W]) {
+template <int W, typename T> MN_GPU void mn_store(T *p, const T (&values)[W]) {
   typedef typename mn_word<sizeof values>::type word;
-#pragma unroll
-  for (size_t i = 0; i < sizeof values / sizeof(word); i++) {
+  MN_UNROLL(size_t i = 0; i < sizeof values / sizeof(word); i++) {
     word bits;
     memcpy(&bits, values + i * sizeof bits / sizeof(T), sizeof bits);
     __stwb(reinterpret_cast<word *>(p) + i, bits);
@@ -193,12 +195,12 @@ template <int W, typename T> __device__ __forceinline__ void mn_store(T *p, cons
 }
 
 /* The same with the streaming hint, for data that is not read again soon: the caches evict it first. */
-template <int W, typename T> __device__ __forceinline__ void mn_load_once(T (&out)[W], const T *p) {
+template <int W, typename T> MN_GPU void mn_load_once(T (&out)[W], const T *p) {
   typedef typename mn_word<sizeof out>::type word;
   const word bits = __ldcs(reinterpret_cast<const word *>(p));
   memcpy(out, &bits, sizeof bits);
 }
-template <int W, typename T> __device__ __forceinline__ void mn_store_once(T *p, const T (&values)[W]) {
+template <int W, typename T> MN_GPU void mn_store_once(T *p, const T (&values)[W]) {
   typedef typename mn_word<sizeof values>::type word;
   word bits;
   memcpy(&bits, values, sizeof bits);
@@ -207,47 +209,38 @@ template <int W, typename T> __device__ __forceinline__ void mn_store_once(T *p,
 
 /* mn_load and mn_store near the end of an array: only the first n of W values exist; the others are read as
  * 0. */
-template <int W, typename T>
-__device__ __forceinline__ void mn_load_some(T (&out)[W], const T *p, int64_t n) {
-  if (n >= W) {
-    mn_load<W>(out, p);
-    return;
-  }
-#pragma unroll
-  for (int i = 0; i < W; i++) out[i] = i < n ? p[i] : T(0);
+template <int W, typename T> MN_GPU void mn_load_some(T (&out)[W], const T *p, int64_t n) {
+  if (n >= W) return mn_load<W>(out, p);
+  MN_UNROLL(int i = 0; i < W; i++) out[i] = i < n ? p[i] : T(0);
 }
 
-template <int W, typename T>
-__device__ __forceinline__ void mn_store_some(T *p, const T (&values)[W], int64_t n) {
-  if (n >= W) {
-    mn_store<W>(p, values);
-    return;
-  }
-#pragma unroll
-  for (int i = 0; i < W; i++)
+template <int W, typename T> MN_GPU void mn_store_some(T *p, const T (&values)[W], int64_t n) {
+  if (n >= W) return mn_store<W>(p, values);
+  MN_UNROLL(int i = 0; i < W; i++)
     if (i < n) p[i] = values[i];
 }
 
 /* The sum over L neighbouring lanes, a power of two; with L = 0 over `lanes` of them. Every lane gets it. */
-template <int L, typename Real> __device__ __forceinline__ Real mn_lanes_sum(Real x, int lanes = L) {
+template <int L, typename Real> MN_GPU Real mn_lanes_sum(Real x, int lanes = L) {
   if constexpr (L > 0) {
-#pragma unroll
-    for (int offset = L / 2; offset > 0; offset /= 2) x += __shfl_xor_sync(MN_CUDA_WARP, x, offset);
+    MN_UNROLL(int offset = L / 2; offset > 0; offset /= 2) x += __shfl_xor_sync(MN_CUDA_WARP, x, offset);
   } else {
     for (int offset = lanes / 2; offset > 0; offset /= 2) x += __shfl_xor_sync(MN_CUDA_WARP, x, offset);
   }
   return x;
 }
 
-/* The sum over a CTA of whole warps, its warps in order; every thread gets it. */
-template <typename Real> __device__ Real mn_cta_sum(Real x) {
+/* The sum over a CTA of whole warps, or over the `warps` of them from `first` on that this thread is in, in
+ * order; every thread gets its own. */
+template <typename Real>
+__device__ Real mn_cta_sum(Real x, unsigned first = 0, unsigned warps = blockDim.x / 32) {
   __shared__ Real parts[32];
   x = mn_lanes_sum<32>(x);
   __syncthreads(); /* until an earlier call's parts have been read */
   if (threadIdx.x % 32 == 0) parts[threadIdx.x / 32] = x;
   __syncthreads();
   x = 0;
-  for (unsigned w = 0; w < blockDim.x / 32; w++) x += parts[w];
+  for (unsigned w = 0; w < warps; w++) x += parts[first + w];
   return x;
 }
 

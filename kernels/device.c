@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "kernels/planes.h"
 #include "kernels/text.h"
 
 #define FP32(name) .name = mn_##name##_cpu_fp32,

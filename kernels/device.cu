@@ -24,31 +24,22 @@ mn_status mn_cuda_check(cublasStatus_t error, const char *what) {
 #define TEXT_OF(x) #x
 #define TEXT(x) TEXT_OF(x)
 
-/* The library of the major version that minnow was compiled with. error: empty if all functions are there. */
-struct loading {
-  struct mn_cublaslt functions;
-  char error[160];
-};
-
-static loading load() {
-  loading l = {};
+/* From the library of the major version that minnow was compiled with. */
+static struct mn_cublaslt load() {
+  struct mn_cublaslt l = {};
   void *library = dlopen("libcublasLt.so." TEXT(CUBLAS_VER_MAJOR), RTLD_NOW);
   bool all = library != NULL;
 #define FIND(name)                                                                                           \
-  if (all) *reinterpret_cast<void **>(&l.functions.name) = dlsym(library, "cublasLt" #name);                 \
-  all = all && l.functions.name;
+  if (all) *reinterpret_cast<void **>(&l.name) = dlsym(library, "cublasLt" #name);                           \
+  all = all && l.name;
   MN_CUBLASLT(FIND)
   if (!all) snprintf(l.error, sizeof l.error, "%s", dlerror());
   return l;
 }
 
-static const loading &loaded() {
-  static const loading l = load();
-  return l;
-}
-
 const struct mn_cublaslt &mn_cublaslt() {
-  return loaded().functions;
+  static const struct mn_cublaslt functions = load();
+  return functions;
 }
 
 /* Calls Function with the device's GPU as the thread's current one: the thread may have used another device
@@ -93,11 +84,10 @@ static mn_status no_driver(cudaError_t error) {
 
 static mn_status check_precision(const cudaDeviceProp *p, const struct mn_device *device) {
   if (p->major >= device->capability) return MN_OK;
-  return mn_fail(
-      MN_NO_DEVICE,
-      "%s (compute capability %d.%d) has no %s, which needs %d.0 or newer; the precision fp32 would "
-      "do",
-      p->name, p->major, p->minor, mn_precision_name(device->precision), device->capability);
+  return mn_fail(MN_NO_DEVICE,
+                 "%s (compute capability %d.%d) has no %s, which needs %d.0 or newer; "
+                 "the precision fp32 would do",
+                 p->name, p->major, p->minor, mn_precision_name(device->precision), device->capability);
 }
 
 static mn_status check_code(const cudaDeviceProp *p) {
@@ -106,11 +96,10 @@ static mn_status check_code(const cudaDeviceProp *p) {
   if (error == cudaErrorNoKernelImageForDevice || error == cudaErrorInvalidDeviceFunction ||
       error == cudaErrorUnsupportedPtxVersion) {
     (void)cudaGetLastError(); /* not sticky; reported here */
-    return mn_fail(
-        MN_NO_DEVICE,
-        "this build has no code for %s; a build for compute capability %d.%d would, and the device "
-        "cpu would do",
-        p->name, p->major, p->minor);
+    return mn_fail(MN_NO_DEVICE,
+                   "this build has no code for %s; a build for compute capability %d.%d would, "
+                   "and the device cpu would do",
+                   p->name, p->major, p->minor);
   }
   return mn_cuda_check(error, "looking for this GPU's code");
 }
@@ -148,8 +137,7 @@ static mn_status open_parts(struct mn_cuda *cuda) {
   MN_CUDA_TRY(cudaMalloc(&cuda->alpha, 2 * sizeof *cuda->alpha));
   MN_CUDA_TRY(cudaMalloc(&cuda->spans_done, sizeof *cuda->spans_done));
   MN_CUDA_TRY(cudaMemsetAsync(cuda->spans_done, 0, sizeof *cuda->spans_done, cuda->stream));
-  MN_CUDA_TRY(mn_cublaslt().Create(&cuda->blas));
-  return MN_OK;
+  MN_CUDA_RETURN(mn_cublaslt().Create(&cuda->blas));
 }
 
 extern "C" mn_status mn_cuda_open(struct mn_device *device) {
@@ -165,11 +153,11 @@ extern "C" mn_status mn_cuda_open(struct mn_device *device) {
   MN_TRY(check_precision(&properties, device));
   MN_CUDA_TRY(cudaSetDevice(ordinal));
   MN_TRY(check_code(&properties));
-  if (*loaded().error)
+  if (*mn_cublaslt().error)
     return mn_fail(MN_LIBRARY,
                    "cannot load cuBLASLt: %s: install cuBLAS %d, or name its folder in LD_LIBRARY_PATH; the "
                    "device cpu would do",
-                   loaded().error, CUBLAS_VER_MAJOR);
+                   mn_cublaslt().error, CUBLAS_VER_MAJOR);
   MN_TRY(read_versions(device, &driver));
   struct mn_cuda *cuda = static_cast<struct mn_cuda *>(calloc(1, sizeof *cuda));
   if (!cuda) return mn_fail(MN_NO_MEMORY, "no memory for a device");

@@ -45,21 +45,17 @@ mn_status mn_round_cpu(struct mn_device *device, struct mn_operand *operand, int
   return MN_OK;
 }
 
-/* The factor of a block's output, by the bound of its values. */
-static float output_factor(const struct mn_block *b) {
-  const double width = (double)b->channels / (double)b->groups;
-  const double gamma = largest_of(b->gamma, b->channels), beta = largest_of(b->beta, b->channels);
-  const double bound = 2 * fmax(1, fabs(b->slope)) * (sqrt(width - 1) * gamma + beta);
-  return mn_scale_factor((float)bound, MN_HEADROOM_X, 1);
-}
-
 mn_status mn_rescale_cpu(struct mn_device *device, struct mn_scale *dz, struct mn_scale *y,
-                         const struct mn_block *block) {
+                         const struct mn_block *b) {
   if (dz) {
     dz->factor = mn_scale_next(dz);
     dz->largest = 0;
   }
-  if (y) y->factor = output_factor(block);
+  if (!y) return MN_OK;
+  const double width = (double)b->channels / (double)b->groups;
+  const double gamma = largest_of(b->gamma, b->channels), beta = largest_of(b->beta, b->channels);
+  const double bound = 2 * fmax(1, fabs(b->slope)) * (sqrt(width - 1) * gamma + beta);
+  y->factor = mn_scale_factor((float)bound, MN_HEADROOM_X, 1);
   return MN_OK;
 }
 

@@ -6,17 +6,15 @@
 
 /* The flag, if it is not NULL, is loaded together with the data and guards the store. */
 template <typename Real, int W>
-static __global__ void __launch_bounds__(MN_CUDA_THREADS)
-    add_kernel(Real *y, const mn_planes planes, const Real *a, const Real *b, int64_t count,
-               const int *nonfinite) {
+MN_CUDA_KERNEL add_kernel(Real *y, const mn_planes planes, const Real *a, const Real *b, int64_t count,
+                          const int *nonfinite) {
   int64_t at = ((int64_t)blockIdx.x * MN_CUDA_THREADS + threadIdx.x) * W;
   if (at >= count) return;
   Real va[W], vb[W];
   mn_load_some<W>(va, a + at, count - at);
   mn_load_some<W>(vb, b + at, count - at);
   const int stop = nonfinite ? *nonfinite : 0;
-#pragma unroll
-  for (int i = 0; i < W; i++) va[i] += vb[i];
+  MN_UNROLL(int i = 0; i < W; i++) va[i] += vb[i];
   if (!stop) mn_forms_store<W>(y, planes, 1, at, va, count - at);
 }
 
@@ -49,8 +47,7 @@ MN_CUDA_INSTANTIATE(add);
 
 /* The largest finite |value|; `largest` is 0 before. */
 template <typename Real>
-static __global__ void __launch_bounds__(MN_CUDA_THREADS)
-    largest_kernel(struct mn_scale *scale, const Real *from, int64_t count) {
+MN_CUDA_KERNEL largest_kernel(struct mn_scale *scale, const Real *from, int64_t count) {
   float largest = 0;
   for (int64_t i = (int64_t)blockIdx.x * MN_CUDA_THREADS + threadIdx.x; i < count;
        i += (int64_t)gridDim.x * MN_CUDA_THREADS)
@@ -61,9 +58,8 @@ static __global__ void __launch_bounds__(MN_CUDA_THREADS)
 /* measure: the factor follows from the largest |value|, in every CTA, and the first one notes it. `lower`, of
  * a split weight: the destination of the lower halves, or NULL. */
 template <typename Real, int W>
-static __global__ void __launch_bounds__(MN_CUDA_THREADS)
-    round_kernel(const mn_planes planes, uint16_t *lower, const Real *from, int64_t count, bool split,
-                 bool measure, int headroom) {
+MN_CUDA_KERNEL round_kernel(const mn_planes planes, uint16_t *lower, const Real *from, int64_t count,
+                            bool split, bool measure, int headroom) {
   int64_t at = ((int64_t)blockIdx.x * MN_CUDA_THREADS + threadIdx.x) * W;
   float factor = measure ? mn_scale_factor(planes.scale->largest, headroom, 1) : mn_planes_factor(planes);
   if (measure && at == 0) planes.scale->factor = factor;
@@ -113,8 +109,7 @@ static __device__ void cta_largest(float (&largest)[2], const Real *gamma, const
     Real both[2][W];
     mn_load_some<W>(both[0], gamma + at, count - at);
     mn_load_some<W>(both[1], beta + at, count - at);
-#pragma unroll
-    for (int i = 0; i < 2 * W; i++)
+    MN_UNROLL(int i = 0; i < 2 * W; i++)
       largest[i / W] = mn_scale_larger(largest[i / W], (float)both[i / W][i % W]);
   }
   for (int i = 0; i < 2; i++) {
@@ -161,15 +156,13 @@ mn_status mn_rescale_cuda<Real>::run(struct mn_device *device, struct mn_scale *
 MN_CUDA_INSTANTIATE(rescale);
 
 template <typename Real, int W>
-static __global__ void __launch_bounds__(MN_CUDA_THREADS)
-    narrow_kernel(float *out, const mn_weight<Real> from, int64_t count) {
+MN_CUDA_KERNEL narrow_kernel(float *out, const mn_weight<Real> from, int64_t count) {
   int64_t at = ((int64_t)blockIdx.x * MN_CUDA_THREADS + threadIdx.x) * W;
   if (at >= count) return;
   Real values[W];
   float floats[W];
   mn_weight_load<W>(values, from, at, count - at);
-#pragma unroll
-  for (int i = 0; i < W; i++) floats[i] = (float)values[i];
+  MN_UNROLL(int i = 0; i < W; i++) floats[i] = (float)values[i];
   mn_store_some<W>(out + at, floats, count - at);
 }
 

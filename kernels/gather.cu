@@ -38,8 +38,7 @@ static struct part part_of(const struct mn_gather *gather, int which, const mn_p
 }
 
 template <int Bytes = 16>
-static __device__ __forceinline__ void copy_piece(const part &p, unsigned to_row, int64_t from_row,
-                                                  unsigned first) {
+static MN_GPU void copy_piece(const part &p, unsigned to_row, int64_t from_row, unsigned first) {
   if constexpr (Bytes > 2) /* p.word is the same for the whole warp */
     if (p.word < Bytes) return copy_piece<Bytes / 2>(p, to_row, from_row, first);
   typedef typename mn_word<Bytes>::type Word;
@@ -47,18 +46,16 @@ static __device__ __forceinline__ void copy_piece(const part &p, unsigned to_row
   Word *to = reinterpret_cast<Word *>(p.to) + (int64_t)to_row * p.words + first;
   const unsigned left = p.words - first;
   Word values[PIECE];
-#pragma unroll
-  for (int i = 0; i < PIECE; i++)
+  MN_UNROLL(int i = 0; i < PIECE; i++)
     if (first < p.words && 32 * i < left) values[i] = from[32 * i];
-#pragma unroll
-  for (int i = 0; i < PIECE; i++)
+  MN_UNROLL(int i = 0; i < PIECE; i++)
     if (first < p.words && 32 * i < left) to[32 * i] = values[i];
 }
 
 /* The same of floats that become planes, W to a word. */
 template <enum mn_plane_kind Kind, int W>
-static __device__ __forceinline__ void round_piece(const part &p, const rounding &r, unsigned to_row,
-                                                   int64_t from_row, unsigned first) {
+static MN_GPU void round_piece(const part &p, const rounding &r, unsigned to_row, int64_t from_row,
+                               unsigned first) {
   const float factor = r.planes.scale[to_row / (unsigned)r.batch].factor;
   const float *from = reinterpret_cast<const float *>(p.from) + (from_row * p.apart + first) * W;
   mn_planes planes = mn_planes_as<Kind>(r.planes);
@@ -66,11 +63,9 @@ static __device__ __forceinline__ void round_piece(const part &p, const rounding
   if (Kind == MN_PLANES_FP16X2) planes.low += ((int64_t)to_row * p.words + first) * W;
   const int left = first < p.words ? (int)min(p.words - first, 32u * PIECE) : 0;
   float values[PIECE][W];
-#pragma unroll
-  for (int i = 0; i < PIECE; i++)
+  MN_UNROLL(int i = 0; i < PIECE; i++)
     if (32 * i < left) mn_load<W>(values[i], from + 32 * i * W);
-#pragma unroll
-  for (int i = 0; i < PIECE; i++)
+  MN_UNROLL(int i = 0; i < PIECE; i++)
     if (32 * i < left) mn_planes_store<W>(planes, factor, 32 * i * W, values[i]);
 }
 
@@ -123,6 +118,5 @@ mn_status mn_gather_cuda(struct mn_device *device, const struct mn_gather *g) {
     config.numAttrs = 1;
     config.dynamicSmemBytes = SHARED;
   }
-  MN_CUDA_TRY(cudaLaunchKernelEx(&config, kernel, g->rows, (unsigned)g->count, x, y, r));
-  return MN_OK;
+  MN_CUDA_RETURN(cudaLaunchKernelEx(&config, kernel, g->rows, (unsigned)g->count, x, y, r));
 }

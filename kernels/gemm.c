@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "kernels/device.h"
+#include "kernels/planes.h"
 #include "kernels/tile.h"
 
 static int64_t parts(int64_t size, int64_t part) {
@@ -33,15 +34,6 @@ static int64_t unit_of(const struct mn_epilogue *e, int64_t cols) {
   return e->block->ops & MN_OP_NORM ? cols / e->block->groups : e->kind == MN_BLOCK_LOSS ? cols : 1;
 }
 
-static void epilogue_tile(struct mn_device *device, const struct mn_product *p, const struct mn_epilogue *e,
-                          struct mn_tile t, struct mn_noticed *all) {
-  if (e->kind == MN_UPDATE) mn_rule_tile_cpu(device, e->update, p->d == e->update->m ? NULL : p->d, t);
-  if (!mn_is_block(e->kind)) return;
-  const struct mn_noticed of = mn_block_tile_cpu(device, e, p->d, t);
-  all->poison += of.poison;
-  all->largest = fmaxf(all->largest, of.largest);
-}
-
 /* Computes p, unless p->d is there already, tile by tile; e, if it is of tiles, is applied to each. */
 static mn_status run(struct mn_device *device, const struct mn_product *p, const struct mn_epilogue *e) {
   enum { PARALLEL_WORK = 300000 }; /* multiply-adds; waking the other threads costs as much as some */
@@ -55,12 +47,13 @@ static mn_status run(struct mn_device *device, const struct mn_product *p, const
 #pragma omp parallel for schedule(dynamic) if (parallel) reduction(+ : poison) reduction(max : largest)
   for (int64_t i = 0; i < tiles; i++) {
     struct mn_tile t = {i % down * size.rows, size.rows, i / down * size.cols, size.cols};
-    struct mn_noticed found = {0, 0};
     if (t.row + t.rows > p->rows) t.rows = p->rows - t.row;
     if (t.col + t.cols > p->cols) t.cols = p->cols - t.col;
     if (p->a)
       mn_product_tile_cpu(p, t, (char *)device->room + omp_get_thread_num() * (int64_t)MN_PRODUCT_ROOM);
-    epilogue_tile(device, p, e, t, &found);
+    if (e->kind == MN_UPDATE) mn_rule_tile_cpu(device, e->update, p->d == e->update->m ? NULL : p->d, t);
+    if (!mn_is_block(e->kind)) continue;
+    const struct mn_noticed found = mn_block_tile_cpu(device, e, p->d, t);
     poison += found.poison;
     largest = fmaxf(largest, found.largest);
   }
@@ -68,7 +61,7 @@ static mn_status run(struct mn_device *device, const struct mn_product *p, const
   return MN_OK;
 }
 
-static mn_status check(const struct mn_epilogue *e, int64_t rows, int64_t cols, int gradient) {
+static void check(const struct mn_epilogue *e, int64_t rows, int64_t cols, int gradient) {
   if (e->kind == MN_UPDATE) {
     const struct mn_update *u = e->update;
     MN_REQUIRE(rows == u->w->rows && cols == u->w->cols && (gradient || mn_rule_by_gemm(u->rule)));
@@ -80,14 +73,13 @@ static mn_status check(const struct mn_epilogue *e, int64_t rows, int64_t cols, 
     MN_REQUIRE(e->kind == MN_BLOCK_BACKWARD || !b->y || !b->y->planes[0] || !b->y->scale ||
                b->ops & MN_OP_NORM);
   }
-  return MN_OK;
 }
 
 mn_status mn_epilogue_cpu(struct mn_device *device, void *d, int64_t rows, int64_t cols,
                           const struct mn_epilogue *epilogue) {
   const struct mn_product stored = {.d = d, .rows = rows, .cols = cols};
   int64_t count = rows * cols;
-  MN_TRY(check(epilogue, rows, cols, 1));
+  check(epilogue, rows, cols, 1);
   switch (epilogue->kind) {
   case MN_STORE:
     if (epilogue->into != d) memcpy(epilogue->into, d, (size_t)count * sizeof(real));
@@ -144,7 +136,7 @@ mn_status mn_gemm_cpu(struct mn_device *device, enum mn_form form, const struct 
     p.d = epilogue->update->m;
     p.beta = (real)epilogue->update->rule->momentum;
   }
-  MN_TRY(check(epilogue, rows, cols, p.beta == 0));
+  check(epilogue, rows, cols, p.beta == 0);
   MN_TRY(run(device, &p, epilogue));
   if (epilogue->kind != MN_REDUCE_SCATTER && epilogue->kind != MN_REDUCE_SCATTER_ROWS) return MN_OK;
   return mn_epilogue_cpu(device, epilogue->into, rows, cols, epilogue);

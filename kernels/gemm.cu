@@ -128,31 +128,27 @@ static mn_status choose(struct mn_cuda *cuda, struct mn_matmul *m, const extent 
       cuda->blas, &m->operation, &m->a, &m->b, &m->d, &m->d, &preference, 1, &result, &count);
   if (status != CUBLAS_STATUS_NOT_SUPPORTED) MN_CUDA_TRY(status);
   if (status != CUBLAS_STATUS_SUCCESS || count < 1 || result.state != CUBLAS_STATUS_SUCCESS)
-    return mn_fail(
-        MN_LIBRARY,
-        "cuBLASLt has no algorithm for a product %s of %lld rows, %lld columns and a depth of %lld "
-        "in %s; other sizes, another precision or the device cpu would do",
-        forms[m->form], (long long)of.rows, (long long)of.cols, (long long)of.depth,
-        mn_precision_name(m->precision));
+    return mn_fail(MN_LIBRARY,
+                   "cuBLASLt has no algorithm for a product %s of %lld rows, %lld columns and a depth of "
+                   "%lld in %s; other sizes, another precision or the device cpu would do",
+                   forms[m->form], (long long)of.rows, (long long)of.cols, (long long)of.depth,
+                   mn_precision_name(m->precision));
   m->algorithm = result.algo;
   return MN_OK;
 }
 
-/* Whether the algorithm computes products of the layouts too. */
-static bool suits(const struct mn_cuda *cuda, struct mn_matmul *m) {
-  cublasLtMatmulHeuristicResult_t result = {};
-  return mn_cublaslt().MatmulAlgoCheck(cuda->blas, &m->operation, &m->a, &m->b, &m->d, &m->d, &m->algorithm,
-                                       &result) == CUBLAS_STATUS_SUCCESS &&
-         result.state == CUBLAS_STATUS_SUCCESS && result.workspaceSize <= MN_CUDA_WORKSPACE;
-}
-
 /* By the full matrix's algorithm, if it can compute the shard. */
 static mn_status make_matmul(struct mn_cuda *cuda, struct mn_matmul *m) {
+  cublasLtMatmulHeuristicResult_t result = {};
   MN_TRY(describe(m));
   MN_TRY(choose(cuda, m, m->whole));
   if (m->own == m->whole) return MN_OK;
   MN_TRY(lay_out(m, m->own));
-  return suits(cuda, m) ? MN_OK : choose(cuda, m, m->own);
+  const cublasStatus_t status = mn_cublaslt().MatmulAlgoCheck(cuda->blas, &m->operation, &m->a, &m->b, &m->d,
+                                                              &m->d, &m->algorithm, &result);
+  const bool suits = status == CUBLAS_STATUS_SUCCESS && result.state == CUBLAS_STATUS_SUCCESS &&
+                     result.workspaceSize <= MN_CUDA_WORKSPACE;
+  return suits ? MN_OK : choose(cuda, m, m->own);
 }
 
 /* The matmul for a product: one made before, or a new one, in the place of the oldest if MATMULS are kept.
@@ -199,10 +195,9 @@ static mn_status multiply(struct mn_device *device, const struct product *p) {
   const bool wide = p->precision == MN_FP64;
   const void *one = wide ? (const void *)&one64 : &one32, *beta = wide ? (const void *)&zero64 : &zero32;
   if (scaled) one = cuda->alpha, beta = cuda->alpha + 1;
-  MN_CUDA_TRY(mn_cublaslt().Matmul(cuda->blas, &m->operation, one, p->b[0], &m->a, p->a[0], &m->b, beta, p->d,
-                                   &m->d, p->d, &m->d, &m->algorithm, cuda->workspace, MN_CUDA_WORKSPACE,
-                                   cuda->stream));
-  return MN_OK;
+  MN_CUDA_RETURN(mn_cublaslt().Matmul(cuda->blas, &m->operation, one, p->b[0], &m->a, p->a[0], &m->b, beta,
+                                      p->d, &m->d, p->d, &m->d, &m->algorithm, cuda->workspace,
+                                      MN_CUDA_WORKSPACE, cuda->stream));
 }
 
 /* What every path requires of an epilogue. */
@@ -224,20 +219,14 @@ mn_status mn_epilogue_cuda<Real>::run(struct mn_device *device, void *matrix, in
   check_epilogue(rows, cols, epilogue);
   if (mn_is_block(epilogue->kind)) return mn_block_cuda<Real>::run(device, d, epilogue);
   if (epilogue->kind == MN_ADD) return mn_accumulate_cuda<Real>::run(device, epilogue, d, 0, count);
-  switch (epilogue->kind) {
-  case MN_STORE:
-    return into == d ? MN_OK : mn_copy_cuda(device, into, d, (size_t)count * sizeof(Real));
-  case MN_UPDATE:
-    return mn_update_cuda<Real>::run(device, epilogue->update, d, 0, count);
-  case MN_REDUCE_SCATTER:
+  if (epilogue->kind == MN_UPDATE) return mn_update_cuda<Real>::run(device, epilogue->update, d, 0, count);
+  if (epilogue->kind == MN_REDUCE_SCATTER) {
     MN_TRY(mn_reduce_scatter_cuda(device, epilogue->piece, d, rows, cols));
     return run(device, epilogue->piece, rows, epilogue->share, epilogue->then);
-  case MN_REDUCE_SCATTER_ROWS:
-    MN_REQUIRE(into == d);
-    return mn_reduce_scatter_rows_cuda(device, d, count);
-  default:
-    mn_abort(__FILE__, __LINE__, "an epilogue kind");
   }
+  if (into == d) return epilogue->kind == MN_STORE ? MN_OK : mn_reduce_scatter_rows_cuda(device, d, count);
+  MN_REQUIRE(epilogue->kind == MN_STORE);
+  return mn_copy_cuda(device, into, d, (size_t)count * sizeof(Real));
 }
 MN_CUDA_INSTANTIATE(epilogue);
 

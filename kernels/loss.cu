@@ -16,24 +16,16 @@ static mn_status launch(const char *name, struct mn_device *device, int64_t rows
                         arguments...);
 }
 
-/* The row that this thread works on; T consecutive threads, a team, work on one row. */
-template <int T> static __device__ int64_t row_of_team() {
-  return (int64_t)blockIdx.x * (MN_CUDA_THREADS / T) + threadIdx.x / T;
-}
-
+/* T consecutive threads, a team, work on one row. */
 template <int T, typename Real> static __device__ Real team_sum(Real x) {
-  if constexpr (T == 32)
-    return mn_lanes_sum<32>(x);
-  else
-    return mn_cta_sum(x);
+  return T == 32 ? mn_lanes_sum<32>(x) : mn_cta_sum(x);
 }
 
 /* dy may be NULL. */
 template <int T, typename Real>
-static __global__ void __launch_bounds__(MN_CUDA_THREADS)
-    mse_kernel(Real *parts, Real *dy, const Real *y, const Real *target, int64_t rows, int64_t cols,
-               Real factor) {
-  const int64_t row = row_of_team<T>(), first = row * cols;
+MN_CUDA_KERNEL mse_kernel(Real *parts, Real *dy, const Real *y, const Real *target, int64_t rows,
+                          int64_t cols, Real factor) {
+  const int64_t row = (int64_t)blockIdx.x * (MN_CUDA_THREADS / T) + threadIdx.x / T, first = row * cols;
   if (row >= rows) return; /* the same for the whole team */
   Real sum = 0;
   for (int64_t k = threadIdx.x % T; k < cols; k += T) {
@@ -58,8 +50,7 @@ template <typename Real> static __device__ void take_larger(largest<Real> &a, co
 template <int T, typename Real> static __device__ largest<Real> team_largest(const Real *y, int64_t cols) {
   largest<Real> best = {Real(-CUDART_INF), INT64_MAX};
   for (int64_t k = threadIdx.x % T; k < cols; k += T) take_larger(best, {y[k], k});
-#pragma unroll
-  for (int offset = 16; offset > 0; offset /= 2)
+  MN_UNROLL(int offset = 16; offset > 0; offset /= 2)
     take_larger(best, {__shfl_xor_sync(MN_CUDA_WARP, best.value, offset),
                        (int64_t)__shfl_xor_sync(MN_CUDA_WARP, (long long)best.at, offset)});
   if constexpr (T > 32) {
@@ -71,22 +62,16 @@ template <int T, typename Real> static __device__ largest<Real> team_largest(con
   return best;
 }
 
-/* Σ exp(y − largest), which is at least 1 and does not overflow. */
-template <int T, typename Real> static __device__ Real softmax_sum(const Real *y, int64_t cols, Real most) {
-  Real sum = 0;
-  for (int64_t k = threadIdx.x % T; k < cols; k += T) sum += exp(y[k] - most);
-  return team_sum<T>(sum);
-}
-
 template <int T, typename Real>
-static __global__ void __launch_bounds__(MN_CUDA_THREADS)
-    cross_entropy_kernel(Real *parts, Real *correct, Real *dy, const Real *y, const int32_t *labels,
-                         int64_t rows, int64_t cols, Real factor) {
-  const int64_t row = row_of_team<T>();
+MN_CUDA_KERNEL cross_entropy_kernel(Real *parts, Real *correct, Real *dy, const Real *y,
+                                    const int32_t *labels, int64_t rows, int64_t cols, Real factor) {
+  const int64_t row = (int64_t)blockIdx.x * (MN_CUDA_THREADS / T) + threadIdx.x / T;
   if (row >= rows) return;
   y += row * cols;
   const largest<Real> most = team_largest<T>(y, cols);
-  const Real sum = softmax_sum<T>(y, cols, most.value);
+  Real sum = 0; /* Σ exp(y − largest), which is at least 1 and does not overflow */
+  for (int64_t k = threadIdx.x % T; k < cols; k += T) sum += exp(y[k] - most.value);
+  sum = team_sum<T>(sum);
   const int32_t label = labels[row];
   if (threadIdx.x % T == 0) {
     const Real at_label = label >= 0 && label < cols ? y[label] : Real(CUDART_NAN);

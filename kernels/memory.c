@@ -9,7 +9,6 @@
 #include "kernels/clock.h"
 #include "kernels/kernels.h"
 #include "kernels/planes.h"
-#include "kernels/real.h"
 
 mn_status mn_allocate_cpu(struct mn_device *device, void **out, size_t bytes) {
   *out = NULL;
@@ -26,16 +25,13 @@ void mn_release_cpu(struct mn_device *device, void *memory) {
 /* The number behind `name` in a file of the system's, times `unit`; `otherwise` if it is missing. */
 static double number_in(const char *path, const char *name, double unit, double otherwise) {
   char line[256];
-  double number = otherwise, found;
+  double number;
+  int found = 0;
   FILE *file = fopen(path, "re");
-  if (!file) return otherwise;
-  while (fgets(line, sizeof line, file))
-    if (strncmp(line, name, strlen(name)) == 0 && sscanf(line + strlen(name), "%lf", &found) == 1) {
-      number = found * unit;
-      break;
-    }
-  fclose(file);
-  return number;
+  while (file && !found && fgets(line, sizeof line, file))
+    found = strncmp(line, name, strlen(name)) == 0 && sscanf(line + strlen(name), "%lf", &number) == 1;
+  if (file) fclose(file);
+  return found ? number * unit : otherwise;
 }
 
 mn_status mn_available_cpu(struct mn_device *device, size_t *bytes) {

@@ -46,13 +46,11 @@ void mn_release_host_cuda(struct mn_device *, void *memory) {
 
 mn_status mn_available_cuda(struct mn_device *, size_t *bytes) {
   size_t total;
-  MN_CUDA_TRY(cudaMemGetInfo(bytes, &total));
-  return MN_OK;
+  MN_CUDA_RETURN(cudaMemGetInfo(bytes, &total));
 }
 
 mn_status mn_copy_cuda(struct mn_device *device, void *to, const void *from, size_t bytes) {
-  MN_CUDA_TRY(cudaMemcpyAsync(to, from, bytes, cudaMemcpyDefault, device->cuda->stream));
-  return MN_OK;
+  MN_CUDA_RETURN(cudaMemcpyAsync(to, from, bytes, cudaMemcpyDefault, device->cuda->stream));
 }
 
 mn_status mn_download_cuda(struct mn_device *device, void *to, const void *from, size_t bytes) {
@@ -61,16 +59,12 @@ mn_status mn_download_cuda(struct mn_device *device, void *to, const void *from,
 }
 
 mn_status mn_zero_cuda(struct mn_device *device, void *memory, size_t bytes) {
-  MN_CUDA_TRY(cudaMemsetAsync(memory, 0, bytes, device->cuda->stream));
-  return MN_OK;
+  MN_CUDA_RETURN(cudaMemsetAsync(memory, 0, bytes, device->cuda->stream));
 }
 
 mn_status mn_cuda_wait(struct mn_device *device, cudaEvent_t event) {
   const cudaStream_t stream = device->cuda->stream;
-  if (!device->ranks) {
-    MN_CUDA_TRY(event ? cudaEventSynchronize(event) : cudaStreamSynchronize(stream));
-    return MN_OK;
-  }
+  if (!device->ranks) MN_CUDA_RETURN(event ? cudaEventSynchronize(event) : cudaStreamSynchronize(stream));
   cudaError_t ended = cudaErrorNotReady;
   while (ended == cudaErrorNotReady) {
     device->ranks->attend(MN_WAITS_FOR_GPU);
@@ -78,8 +72,7 @@ mn_status mn_cuda_wait(struct mn_device *device, cudaEvent_t event) {
   }
   device->ranks->attend(MN_WAITS_FOR_NOTHING);
   if (ended == cudaSuccess) (void)cudaGetLastError(); /* that it was not ready yet */
-  MN_CUDA_TRY(ended);
-  return MN_OK;
+  MN_CUDA_RETURN(ended);
 }
 
 mn_status mn_synchronize_cuda(struct mn_device *device) {
@@ -104,8 +97,7 @@ mn_status mn_download_beside_cuda(struct mn_device *device, void *to, const void
 
 mn_status mn_stamp_cuda(struct mn_device *device, int which) {
   MN_REQUIRE(which == 0 || which == 1);
-  MN_CUDA_TRY(cudaEventRecord(device->cuda->stamps[which], device->cuda->stream));
-  return MN_OK;
+  MN_CUDA_RETURN(cudaEventRecord(device->cuda->stamps[which], device->cuda->stream));
 }
 
 mn_status mn_elapsed_cuda(struct mn_device *device, double *milliseconds) {

@@ -1,5 +1,5 @@
-/* The roundings of planes on the CPU, which keeps a plane's value in a float, so that products read it, and
- * the choice of a scale's factor. */
+/* The scales of planes, the choice of their factors, and the roundings of planes on the CPU, which keeps a
+ * plane's value in a float, so that products read it. */
 #ifndef MN_KERNELS_PLANES_H
 #define MN_KERNELS_PLANES_H
 
@@ -8,6 +8,21 @@
 #include <string.h>
 
 #include "kernels/types.h"
+
+/* The scale of a float16 operand, in the device's memory: its planes hold factor·value. A GEMM's result is
+ * divided by both operands' factors, exactly, since they are powers of two. */
+struct mn_scale {
+  float factor;
+  float largest; /* the largest |value| written since mn_rescale; NaN is not counted */
+};
+
+/* A factor is a power of two that brings the largest value below 2^(16 − headroom); float16 ends at 65504.
+ * Values may grow by 2^headroom before the next factor is chosen: x's is chosen from the values that it
+ * scales, dz's from those of the step before. W keeps its factor while it fits, so a W that shrinks by more
+ * than about 2^10 in training loses bits. */
+enum { MN_HEADROOM_X = 1, MN_HEADROOM_DZ = 8, MN_HEADROOM_W = 7 };
+#define MN_FACTOR_MOST 0x1p60f /* and 1/MN_FACTOR_MOST: so that a product of two stays a float */
+#define MN_FP16_MOST 65504.0f
 
 /* `value` rounded to the nearest bfloat16, ties to even, in 16 bits, the GPU's form; it must not be a NaN. */
 static inline uint16_t mn_bf16_bits(float value) {

@@ -22,10 +22,10 @@ static int64_t block_length(int64_t depth) {
 /* SHUFFLE: the elements of a and b at these positions; b's follow a's. LANES_…: reals in 16, 32 and 64 bytes;
  * LIST(F): F(0), … F(LANES − 1). */
 #ifdef __clang__
-#define UNROLL _Pragma("clang loop unroll(full)")
+#define UNROLL(...) _Pragma("clang loop unroll(full)") for (__VA_ARGS__)
 #define SHUFFLE(type, a, b, ...) __builtin_shufflevector(a, b, __VA_ARGS__)
 #else
-#define UNROLL _Pragma("GCC unroll 16")
+#define UNROLL(...) _Pragma("GCC unroll 16") for (__VA_ARGS__)
 #define SHUFFLE(type, a, b, ...) __builtin_shuffle(a, b, (type){__VA_ARGS__})
 #endif
 #ifdef MN_DOUBLE

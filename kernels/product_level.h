@@ -5,9 +5,8 @@ typedef real LEVEL(vec) __attribute__((vector_size(LANES * sizeof(real)), aligne
 typedef position LEVEL(order) __attribute__((vector_size(LANES * sizeof(real))));
 #define VEC LEVEL(vec)
 #define COLS (2 * LANES)
-#define PANEL                                                                                                \
-  (DEPTH * COLS + 16)     /* of b: [depth, COLS]; no power of 2, as panels would share lines of the cache */
-#define DOWN (DEPTH + 16) /* and rows of a */
+#define PANEL (DEPTH * COLS + 16) /* of b: [depth, COLS]; no power of 2: panels would share cache lines */
+#define DOWN (DEPTH + 16)         /* and rows of a */
 
 /* d = alpha·Σ a·b + beta·d in rows ≤ ROWS and cols ≤ vectors·LANES. An element of a is at i·down + k·along.
  * The edges of d take the same operations, by way of memory of their own, and so the same bytes. */
@@ -22,11 +21,9 @@ TARGET MN_INLINE void LEVEL(registers)(const real *a, int down, int along, const
     __builtin_prefetch(d + i * p->cols);
     __builtin_prefetch(d + i * p->cols + cols - 1);
   }
-  UNROLL
-  for (int i = 0; i < ROWS; i++) sum[i][0] = sum[i][1] = (VEC){0};
+  UNROLL(int i = 0; i < ROWS; i++) sum[i][0] = sum[i][1] = (VEC){0};
   for (int64_t k = 0; k < depth; k++, a += along, b += COLS) {
-    UNROLL
-    for (int i = 0; i < ROWS; i++) {
+    UNROLL(int i = 0; i < ROWS; i++) {
       const VEC at = a[i * down] - (VEC){0};
       sum[i][0] += at * *(const VEC *)b;
       if (vectors > 1) sum[i][1] += at * *(const VEC *)(b + LANES);
@@ -37,8 +34,7 @@ TARGET MN_INLINE void LEVEL(registers)(const real *a, int down, int along, const
     for (int i = 0; i < rows; i++)
       for (int c = 0; c < cols; c++) edge[i * COLS + c] = d[i * p->cols + c];
   }
-  UNROLL
-  for (int i = 0; i < 2 * ROWS; i++) {
+  UNROLL(int i = 0; i < 2 * ROWS; i++) {
     VEC *at = (VEC *)(to + i / 2 * ld + i % 2 * LANES);
     *at = beta == 0 ? p->alpha * sum[i / 2][i % 2] : p->alpha * sum[i / 2][i % 2] + beta * *at;
   }
@@ -73,21 +69,16 @@ TARGET MN_INLINE void LEVEL(pack_transposed)(real *to, const real *b, int64_t ld
     const int64_t k = next + LANES <= depth ? next : depth - LANES; /* the last may be packed twice */
     for (int half = 0; half < COLS; half += LANES) {
       VEC v[LANES], w[LANES];
-      UNROLL
-      for (int i = 0; i < LANES; i++)
+      UNROLL(int i = 0; i < LANES; i++)
         v[i] = half + i < cols ? *(const VEC *)(b + (half + i) * ld + k) : (VEC){0};
-      UNROLL
-      for (int bit = 1; bit < LANES; bit *= 2) {
-        UNROLL
-        for (int i = 0; i < LANES / 2; i++) {
+      UNROLL(int bit = 1; bit < LANES; bit *= 2) {
+        UNROLL(int i = 0; i < LANES / 2; i++) {
           w[2 * i] = SHUFFLE(LEVEL(order), v[i], v[i + LANES / 2], LIST(LOW));
           w[2 * i + 1] = SHUFFLE(LEVEL(order), v[i], v[i + LANES / 2], LIST(HIGH));
         }
-        UNROLL
-        for (int i = 0; i < LANES; i++) v[i] = w[i];
+        UNROLL(int i = 0; i < LANES; i++) v[i] = w[i];
       }
-      UNROLL
-      for (int i = 0; i < LANES; i++) *(VEC *)(to + (k + i) * COLS + half) = v[i];
+      UNROLL(int i = 0; i < LANES; i++) *(VEC *)(to + (k + i) * COLS + half) = v[i];
     }
   }
 #undef LOW

@@ -4,25 +4,19 @@
 
 #include "kernels/cuda.cuh"
 
-/* Exact: 24 bits; then one rounding, of bound·t. */
-template <typename Real> static __device__ Real uniform_of(unsigned word, Real bound) {
-  Real t = (Real)(word >> 8) * (Real)0x1p-23 - 1;
-  return bound * t;
-}
-
 /* A thread writes the words of one quad that are inside, out[4·quad − first …). */
 template <typename Real>
-static __global__ void __launch_bounds__(MN_CUDA_THREADS)
-    uniform_kernel(Real *out, int64_t count, uint64_t seed, uint32_t sequence, uint64_t first, Real bound) {
+MN_CUDA_KERNEL uniform_kernel(Real *out, int64_t count, uint64_t seed, uint32_t sequence, uint64_t first,
+                              Real bound) {
   uint64_t quad = first / 4 + (uint64_t)blockIdx.x * MN_CUDA_THREADS + threadIdx.x;
   uint4 counter = make_uint4((unsigned)quad, (unsigned)(quad >> 32), sequence, 0);
-  uint4 words = curand_Philox4x32_10(counter, make_uint2((unsigned)seed, (unsigned)(seed >> 32)));
-  Real values[4] = {uniform_of(words.x, bound), uniform_of(words.y, bound), uniform_of(words.z, bound),
-                    uniform_of(words.w, bound)};
+  const uint4 four = curand_Philox4x32_10(counter, make_uint2((unsigned)seed, (unsigned)(seed >> 32)));
+  const unsigned words[4] = {four.x, four.y, four.z, four.w};
   int64_t at = (int64_t)(quad * 4 - first); /* down to −3 in the first quad */
-#pragma unroll
-  for (int i = 0; i < 4; i++)
-    if (at + i >= 0 && at + i < count) out[at + i] = values[i];
+  MN_UNROLL(int i = 0; i < 4; i++) {
+    const Real t = (Real)(words[i] >> 8) * (Real)0x1p-23 - 1; /* exact: 24 bits */
+    if (at + i >= 0 && at + i < count) out[at + i] = bound * t;
+  }
 }
 
 template <typename Real>

@@ -28,8 +28,7 @@ static __device__ void mn_sum_span(const mn_summands &s, unsigned span) {
   const bool adds = threadIdx.x < MN_CUDA_THREADS;
   const int64_t first = (int64_t)span * MN_REDUCE_SPAN + threadIdx.x;
   double sum = 0;
-#pragma unroll
-  for (int i = 0; i < MN_REDUCE_SPAN / MN_CUDA_THREADS; i++) {
+  MN_UNROLL(int i = 0; i < MN_REDUCE_SPAN / MN_CUDA_THREADS; i++) {
     int64_t at = first + i * MN_CUDA_THREADS;
     if (adds && at < s.count) sum += Products ? (double)parts[at] * others[at] : (double)parts[at];
   }
@@ -53,8 +52,7 @@ static __device__ void mn_sum_span(const mn_summands &s, unsigned span) {
   *s.out = s.factor * sum;
 }
 
-template <bool Products, typename Real>
-static __global__ void __launch_bounds__(MN_CUDA_THREADS) mn_sum_kernel(const mn_summands s) {
+template <bool Products, typename Real> MN_CUDA_KERNEL mn_sum_kernel(const mn_summands s) {
   mn_sum_span<Products, Real>(s, blockIdx.x);
 }
 

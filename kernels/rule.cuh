@@ -1,9 +1,9 @@
 /* The rules of updates on CUDA, for the pass over a weight (update.cu), for the GEMM's update epilogue
  * (hopper/update.cuh) and for the column sums, which update bias, gamma and beta. Formulas: struct mn_rule.
  *
- * A rule is a class. MOMENTS: how many reals it keeps of each weight: m, or v, or both. OPTIONAL: an update
- * may be without them. loaded: a thread's constants. step: updates one weight w and its moments; `kept`:
- * whether there are moments. */
+ * A rule is a class. MOMENTS: how many reals it keeps of each weight: m, or m and v. OPTIONAL: an update may
+ * be without them. loaded: a thread's constants. step: updates one weight w and its moments, the first and
+ * the last of those that it keeps; `kept`: whether there are moments. */
 #ifndef MN_KERNELS_RULE_CUH
 #define MN_KERNELS_RULE_CUH
 
@@ -18,22 +18,18 @@ template <typename Real> struct mn_sgd {
 
   struct loaded {
     Real rate, scale;
-    __device__ __forceinline__ loaded() {}
-    __device__ __forceinline__ loaded(const mn_sgd &rule)
-        : rate((Real)*rule.rate), scale(rule.scale ? (Real)*rule.scale : Real(1)) {}
   };
 
+  MN_GPU loaded load() const { return {(Real)*rate, scale ? (Real)*scale : Real(1)}; }
+
   static mn_sgd of(const struct mn_device *device, const struct mn_rule *rule) {
-    return {
-        rule->rate,         rule->scale, device->nonfinite, (Real)rule->momentum, (Real)rule->weight_decay,
-        rule->nesterov != 0};
+    const Real momentum = (Real)rule->momentum, decay = (Real)rule->weight_decay;
+    return {rule->rate, rule->scale, device->nonfinite, momentum, decay, rule->nesterov != 0};
   }
 
-  __device__ __forceinline__ void step(const loaded &of, bool kept, Real gradient, Real &w,
-                                       Real (&moments)[MOMENTS]) const {
+  MN_GPU void step(const loaded &of, bool kept, Real gradient, Real &w, Real &m, Real &) const {
     Real g = of.scale * gradient + decay * w, step = g;
     if (kept) {
-      Real &m = moments[0];
       m = momentum * m + g;
       step = nesterov ? g + momentum * m : m;
     }
@@ -50,28 +46,21 @@ template <typename Real> struct mn_adamw {
 
   struct loaded {
     Real shrink, rate, second, scale;
-    __device__ __forceinline__ loaded() {}
-    __device__ __forceinline__ loaded(const mn_adamw &rule)
-        : shrink((Real)(1 - rule.rate[MN_RATE] * rule.decay)),
-          rate((Real)(rule.rate[MN_RATE] * rule.rate[MN_RATE_FIRST])),
-          second((Real)rule.rate[MN_RATE_SECOND]), scale(rule.scale ? (Real)*rule.scale : Real(1)) {}
   };
 
-  static mn_adamw of(const struct mn_device *device, const struct mn_rule *rule) {
-    return {rule->rate,
-            rule->scale,
-            device->nonfinite,
-            (Real)rule->beta1,
-            (Real)rule->beta2,
-            (Real)(1 - rule->beta1),
-            (Real)(1 - rule->beta2),
-            (Real)rule->eps,
-            rule->weight_decay};
+  MN_GPU loaded load() const {
+    return {(Real)(1 - rate[MN_RATE] * decay), (Real)(rate[MN_RATE] * rate[MN_RATE_FIRST]),
+            (Real)rate[MN_RATE_SECOND], scale ? (Real)*scale : Real(1)};
   }
 
-  __device__ __forceinline__ void step(const loaded &of, bool, Real gradient, Real &w,
-                                       Real (&moments)[MOMENTS]) const {
-    Real g = of.scale * gradient, &m = moments[0], &v = moments[1];
+  static mn_adamw of(const struct mn_device *device, const struct mn_rule *rule) {
+    const Real beta1 = (Real)rule->beta1, beta2 = (Real)rule->beta2, eps = (Real)rule->eps;
+    const Real rest1 = (Real)(1 - rule->beta1), rest2 = (Real)(1 - rule->beta2);
+    return {rule->rate, rule->scale, device->nonfinite, beta1, beta2, rest1, rest2, eps, rule->weight_decay};
+  }
+
+  MN_GPU void step(const loaded &of, bool, Real gradient, Real &w, Real &m, Real &v) const {
+    const Real g = of.scale * gradient;
     m = beta1 * m + rest1 * g;
     v = beta2 * v + rest2 * g * g;
     w = of.shrink * w - of.rate * m / (sqrt(v) * of.second + eps);
@@ -80,27 +69,8 @@ template <typename Real> struct mn_adamw {
 
 /* Calls `work` with an object of the rule's class, of which it uses the type alone; returns its result. */
 template <typename Real, typename Work> static auto mn_by_rule(enum mn_rule_kind kind, Work work) {
-  switch (kind) {
-  case MN_SGD:
-    return work(mn_sgd<Real>());
-  case MN_ADAMW:
-    return work(mn_adamw<Real>());
-  case MN_RULES:
-    break;
-  }
-  mn_abort(__FILE__, __LINE__, "a rule");
-}
-
-/* Updates number i of several weights, whose moments are moments[k][…]. */
-template <class Rule, typename Real, int W>
-__device__ __forceinline__ void mn_step(const Rule &rule, const typename Rule::loaded &of, bool kept,
-                                        Real gradient, Real &w, Real (&moments)[Rule::MOMENTS][W], int i) {
-  Real own[Rule::MOMENTS];
-#pragma unroll
-  for (int k = 0; k < Rule::MOMENTS; k++) own[k] = moments[k][i];
-  rule.step(of, kept, gradient, w, own);
-#pragma unroll
-  for (int k = 0; k < Rule::MOMENTS; k++) moments[k][i] = own[k];
+  MN_REQUIRE(kind == MN_SGD || kind == MN_ADAMW);
+  return kind == MN_SGD ? work(mn_sgd<Real>()) : work(mn_adamw<Real>());
 }
 
 /* The moments of an update's weights, from element `offset` on: those that it has. */

@@ -86,10 +86,8 @@ mn_status mn_word_find(int *out, const char *what, const char *const *words, con
 void mn_words_join(char *out, size_t size, const char *const *words, const char *between,
                    const char *before_last) {
   size_t used = 0;
-  for (int i = 0; words[i] && used < size; i++)
-    used += (size_t)snprintf(out + used, size - used, "%s%s",
-                             i == 0         ? ""
-                             : words[i + 1] ? between
-                                            : before_last,
-                             words[i]);
+  for (int i = 0; words[i] && used < size; i++) {
+    const char *before = i == 0 ? "" : words[i + 1] ? between : before_last;
+    used += (size_t)snprintf(out + used, size - used, "%s%s", before, words[i]);
+  }
 }

@@ -11,8 +11,7 @@
 mn_status mn_branch_fork_cuda(struct mn_device *device, enum mn_branch which) {
   struct mn_cuda *cuda = device->cuda;
   MN_CUDA_TRY(cudaEventRecord(cuda->forked, cuda->stream));
-  MN_CUDA_TRY(cudaStreamWaitEvent(cuda->branches[which], cuda->forked, 0));
-  return MN_OK;
+  MN_CUDA_RETURN(cudaStreamWaitEvent(cuda->branches[which], cuda->forked, 0));
 }
 
 mn_status mn_branch_begin_cuda(struct mn_device *device, enum mn_branch which) {
@@ -53,8 +52,7 @@ mn_status mn_ahead_end_cuda(struct mn_device *device) {
   const cudaEvent_t filled = of(cuda->filled, cuda->fillings);
   std::swap(cuda->stream, cuda->ahead);
   MN_CUDA_TRY(cudaEventRecord(filled, cuda->ahead));
-  MN_CUDA_TRY(cudaStreamWaitEvent(cuda->stream, filled, 0));
-  return MN_OK;
+  MN_CUDA_RETURN(cudaStreamWaitEvent(cuda->stream, filled, 0));
 }
 
 mn_status mn_ahead_used_cuda(struct mn_device *device, void *to, const void *from, size_t bytes) {
@@ -85,8 +83,7 @@ mn_status mn_ahead_wait_cuda(struct mn_device *device, double *idle) {
 /* A struct mn_graph * is a cudaGraphExec_t. Thread-local: allocations by another thread do not invalidate the
  * capture. */
 mn_status mn_graph_begin_cuda(struct mn_device *device) {
-  MN_CUDA_TRY(cudaStreamBeginCapture(device->cuda->stream, cudaStreamCaptureModeThreadLocal));
-  return MN_OK;
+  MN_CUDA_RETURN(cudaStreamBeginCapture(device->cuda->stream, cudaStreamCaptureModeThreadLocal));
 }
 
 mn_status mn_graph_end_cuda(struct mn_device *device, struct mn_graph **out) {
@@ -102,8 +99,7 @@ mn_status mn_graph_end_cuda(struct mn_device *device, struct mn_graph **out) {
 }
 
 mn_status mn_graph_launch_cuda(struct mn_device *device, struct mn_graph *graph) {
-  MN_CUDA_TRY(cudaGraphLaunch(reinterpret_cast<cudaGraphExec_t>(graph), device->cuda->stream));
-  return MN_OK;
+  MN_CUDA_RETURN(cudaGraphLaunch(reinterpret_cast<cudaGraphExec_t>(graph), device->cuda->stream));
 }
 
 void mn_graph_free_cuda(struct mn_device *, struct mn_graph *graph) {

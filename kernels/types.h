@@ -19,6 +19,9 @@
 
 #ifdef __CUDACC__
 #define MN_EVERYWHERE __host__ __device__
+#define MN_GPU __device__ __forceinline__
+/* A loop that is unrolled: MN_UNROLL(int i = 0; i < W; i++). */
+#define MN_UNROLL(...) _Pragma("unroll") for (__VA_ARGS__)
 #else
 #define MN_EVERYWHERE
 #endif
@@ -50,6 +53,8 @@ struct mn_cuda;
 struct mn_ranks;
 struct mn_tape_hooks;
 struct mn_collectives;
+struct mn_scale;
+struct mn_arrival;
 
 /* Runs what it is given, in order. Opened by mn_device_open (kernels/device.h); one thread at a time, except
  * for host memory and download_beside (kernels/memory.h). */
@@ -65,7 +70,7 @@ struct mn_device {
   int planes;   /* planes of an operand that GEMMs read: 0, 1 or 2 */
   size_t plane; /* bytes of a plane's element: 2 on CUDA, and 4 on the CPU, which keeps the rounded value in a
                    float so that products read it; 0 without planes */
-  int scaled;   /* planes hold scaled values: struct mn_scale */
+  int scaled;   /* planes hold scaled values: struct mn_scale, kernels/planes.h */
   int has_own_gemm; /* for this GPU and precision */
   int reserved_sms; /* multiprocessors that the GEMM of our own leaves free, for what runs beside it: a
                        gather, an exchange. reduce_scatter_rows raises it; the tape restores it after the
@@ -96,33 +101,6 @@ struct mn_device {
   const struct mn_tape_hooks *hooks; /* what ranks add (engine/tape.h), or NULL */
 };
 
-/* The scale of a float16 operand, in the device's memory: its planes hold factor·value. A GEMM's result is
- * divided by both operands' factors, exactly, since they are powers of two. */
-struct mn_scale {
-  float factor;
-  float largest; /* the largest |value| written since mn_rescale; NaN is not counted */
-};
-
-/* A factor is a power of two that brings the largest value below 2^(16 − headroom); float16 ends at 65504.
- * Values may grow by 2^headroom before the next factor is chosen: x's is chosen from the values that it
- * scales, dz's from those of the step before. W keeps its factor while it fits, so a W that shrinks by more
- * than about 2^10 in training loses bits. */
-enum { MN_HEADROOM_X = 1, MN_HEADROOM_DZ = 8, MN_HEADROOM_W = 7 };
-#define MN_FACTOR_MOST 0x1p60f /* and 1/MN_FACTOR_MOST: so that a product of two stays a float */
-#define MN_FP16_MOST 65504.0f
-
-/* The plane of an operand x whose columns are gathered from the shards of a replica. A product x·Wᵀ begins
- * with this shard's own columns and goes on with the next shard's; it waits for those that are still on
- * their way. */
-struct mn_arrival {
-  int shard, shards;
-  int pending; /* whether others' columns may be on their way */
-  unsigned
-      *arrived; /* then: [shards] in memory that the shards share; not 0 once a shard's columns have come */
-  const void *own; /* this shard's columns, [rows, cols / shards], which x·Wᵀ and dzᵀ·x read here instead of
-                      in the plane; NULL if they are in the plane */
-};
-
 /* A matrix with the forms that GEMMs read. Code that writes the matrix writes all of its forms.
  *
  * The planes are 16-bit matrices: the value (times the scale's factor) rounded, and in the second plane the
@@ -140,9 +118,9 @@ struct mn_operand {
   void *planes[2];        /* [rows, cols]; NULL if no GEMM reads them */
   int split;              /* see above */
   uint16_t *low;          /* [rows, cols] the lower halves of a weight that is split on CUDA; else NULL */
-  struct mn_scale *scale; /* the planes' scale; NULL if they hold the values themselves */
+  struct mn_scale *scale; /* the planes' (kernels/planes.h); NULL if they hold the values themselves */
   int headroom;           /* the scale's */
-  struct mn_arrival *arrival; /* NULL if it is there */
+  struct mn_arrival *arrival; /* kernels/ranks/collectives.h; NULL if all of the plane is there */
   int stale;                  /* real was loaded or initialised since the planes were written */
 };
 
@@ -166,7 +144,7 @@ static inline int mn_has_planes(const struct mn_device *device, int64_t rows, in
 /* Column sums are added up over chunks of this many rows, then over the chunks in order. The result's bytes
  * therefore do not depend on the number of threads. */
 enum { MN_CHUNK_ROWS = 32 };
-static inline int64_t mn_chunks(int64_t rows) {
+MN_EVERYWHERE static inline int64_t mn_chunks(int64_t rows) {
   return (rows + MN_CHUNK_ROWS - 1) / MN_CHUNK_ROWS;
 }
 

@@ -5,25 +5,22 @@
 
 /* The flag is loaded together with the data and only guards the stores, so that no load waits for it. */
 template <class Rule, typename Real, int W>
-static __global__ void __launch_bounds__(MN_CUDA_THREADS)
-    update_kernel(const mn_weight<Real> w, const mn_moments<Rule, Real> moments, const Real *d, Real *cleared,
-                  int64_t count, const Rule rule) {
+MN_CUDA_KERNEL update_kernel(const mn_weight<Real> w, const mn_moments<Rule, Real> moments, const Real *d,
+                             Real *cleared, int64_t count, const Rule rule) {
   int64_t at = ((int64_t)blockIdx.x * MN_CUDA_THREADS + threadIdx.x) * W, n = count - at;
   if (n <= 0) return;
   Real vw[W], vd[W], vm[Rule::MOMENTS][W] = {};
   mn_weight_load<W>(vw, w, at, n);
   mn_load_some<W>(vd, d + at, n);
-#pragma unroll
-  for (int k = 0; k < Rule::MOMENTS; k++)
+  MN_UNROLL(int k = 0; k < Rule::MOMENTS; k++)
     if (moments.of[k]) mn_load_some<W>(vm[k], moments.of[k] + at, n);
   const int stop = *rule.nonfinite;
   const float factor = mn_planes_factor(w.planes);
-  const typename Rule::loaded loaded(rule);
-#pragma unroll
-  for (int i = 0; i < W; i++) mn_step(rule, loaded, moments.of[0] != NULL, vd[i], vw[i], vm, i);
+  const auto loaded = rule.load();
+  MN_UNROLL(int i = 0; i < W; i++)
+    rule.step(loaded, moments.of[0] != NULL, vd[i], vw[i], vm[0][i], vm[Rule::MOMENTS - 1][i]);
   if (stop) return;
-#pragma unroll
-  for (int k = 0; k < Rule::MOMENTS; k++)
+  MN_UNROLL(int k = 0; k < Rule::MOMENTS; k++)
     if (moments.of[k]) mn_store_some<W>(moments.of[k] + at, vm[k], n);
   mn_weight_store<W>(w, factor, at, vw, n);
   const Real zeros[W] = {};
@@ -49,9 +46,8 @@ mn_status mn_update_cuda<Real>::run(struct mn_device *device, const struct mn_up
 MN_CUDA_INSTANTIATE(update);
 
 /* A norm that is not finite sets the flag, which stops the update whatever the scale. */
-static __global__ void __launch_bounds__(MN_CUDA_THREADS)
-    clip_kernel(double *scale, double *norm_out, int *nonfinite, int mark, const double *squares,
-                int64_t count, double max_norm) {
+MN_CUDA_KERNEL clip_kernel(double *scale, double *norm_out, int *nonfinite, int mark, const double *squares,
+                           int64_t count, double max_norm) {
   double sum = 0;
   for (int64_t i = threadIdx.x; i < count; i += MN_CUDA_THREADS) sum += squares[i];
   sum = mn_cta_sum(sum);

@@ -5,6 +5,7 @@
 
 #include <string.h>
 
+#include "kernels/planes.h"
 #include "layers/norms.h"
 
 enum { ALIGNMENT = 256 };

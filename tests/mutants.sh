@@ -127,6 +127,7 @@ mutant() {
   [[ $name != defaults:* ]] || order=${alone:-test_options}
   [[ $name != missing:* ]] || order=${alone:-test_missing}
   [[ $name != newer:* ]] || order=${alone:-test_newer}
+  [[ $name != sums:* ]] || order=${alone:-test_sums}
   [[ $name != signals:* ]] || order=${alone:-test_signals}
   printf '%s\n' "${content/"$old"/"$new"}" >"$file"
   # shellcheck disable=SC2086
@@ -473,8 +474,8 @@ mutant "trainer: the rate of the step after" $t '(&t->schedule, run->step + i)' 
 mutant "trainer: losses pile up" $t 't->sum = 0;' ''
 mutant "trainer: sum of losses, not mean" $t 't->sum / t->optimizer->config.accumulate' 't->sum'
 mutant "trainer: the first batch without a mark" train/launch.h '+ (int)batch + 1;' '+ (int)batch;'
-mutant "trainer: divergence not looked for" $r 'device->scaled ? take_again(l, batch, run) : give_up(l, batch)' 'device->scaled ? MN_OK : MN_OK'
-mutant "trainer: an overflow is a divergence" $r 'device->scaled ? take_again(l, batch, run) :' 'device->scaled ? give_up(l, batch) :'
+mutant "trainer: divergence not looked for" $r 'if (!t->model->device->scaled) return give_up(l, batch);' 'return MN_OK;'
+mutant "trainer: an overflow is a divergence" $r 'if (!t->model->device->scaled) return give_up(l, batch);' 'return give_up(l, batch);'
 mutant "retake: the flag stays" $r 'return mn_tape_clear_nonfinite(t->pass->tape);' 'return MN_OK;'
 mutant "retake: weights under their old factors" $r 'MN_TRY(mn_model_measure(t->model));' ''
 mutant "retake: dz under its old factor" $r '  tape->measure = 1;' ''
@@ -524,7 +525,7 @@ mutant "saver: a failed save counts" $s 'saver->outcome.status == MN_OK && ' ''
 mutant "saver: no room for a copy is an error" $s 'return status == MN_NO_MEMORY ? MN_OK : status;' 'return status;'
 mutant "saver: moments without an optimizer" $s 'optimizer && k < MN_CHECKPOINT_ARRAYS' 'k < MN_CHECKPOINT_ARRAYS'
 mutant "saver: copies over one another" $s 'saver->copy_bytes += (array' 'saver->copy_bytes = (array'
-mutant "saver: no factors" $s '  note_factors(saver);' ''
+mutant "saver: no factors" $s '!saver->checkpoint->alone' '0'
 mutant "saver: dz's factor before it is chosen" $s 'mn_scale_next(&scales[1])' 'scales[1].factor'
 q=train/checkpoint/restore.c
 mutant "restore: planes under a factor of their own" $q 'saved->factor == 0 ? MN_MEASURE_TOGETHER : 0' '1'
@@ -542,7 +543,7 @@ mutant "labels: one too many is taken" data/dataset.c 'labels[i] >= classes' 'la
 mutant "labels: those of a program's own rows are taken" data/read_rows.c 'if (d->classes && y)' 'if (0 && d->classes && y)'
 mutant "labels: looked up wherever they lead" kernels/loss.c 'labels[n] >= 0 && labels[n] < cols' '1'
 mutant "model: saved over a training" train/checkpoint/model_file.c 'MN_OK && there->alone' 'MN_OK'
-mutant "model: saved over what appeared" train/checkpoint/model_file.c '.before = check_path, .data = &how' '.data = &how'
+mutant "model: saved over what appeared" train/checkpoint/model_file.c '.before = check_path, .data = to' '.data = to'
 mutant "model: a limit on files ends the program" train/checkpoint/write.c '(SIG_BLOCK, &limit, &before)' '(SIG_UNBLOCK, &limit, &before)'
 mutant "model: read as a checkpoint" train/checkpoint/read.c 'alone = count == 2;' 'alone = 0;'
 
@@ -561,7 +562,7 @@ mutant "signals: a checkpoint unseen" $w '(now.checkpoint && access(now.checkpoi
 a=train/checkpoint/atomic_file.c
 k=train/runs/keep.c
 mutant "publish: the old one is moved, not linked" $k '(i == 0 ? link : mn_atomic_file_rename_new)(from, to)' 'mn_atomic_file_rename_new(from, to)'
-mutant "publish: nothing is taken back" $k 'if (save->moved) take_back(resolved);' ''
+mutant "publish: nothing is taken back" $k 'if (save->moved && rename(first, resolved) == 0) unlink(first);' ''
 mutant "publish: one more is kept" $k 'last < keep - 1' 'last < keep'
 mutant "publish: the folder is not synced" $a '== 0)
     return mn_atomic_file_sync_folder(file->path);' '== 0)
@@ -587,7 +588,7 @@ mutant "pauses: saves one step late" $c '(p->step / every + 1) * every :' '(p->s
 mutant "saves: the last is not tried again" $v 'tries == 2' 'tries == 1'
 mutant "saves: the newest is not looked for" train/command/saves.c 's->snapshot = there ? progress->step' 's->snapshot = session->from ? progress->step'
 mutant "resumed: another place" train/command/options_list.h '"place", NULL, RUNS, KEPT' '"place", NULL, RUNS, 0'
-mutant "owned: a name of a running run" train/runs/lock.c 'if (!*other) return MN_OK;' 'return MN_OK;'
+mutant "owned: a name of a running run" train/runs/lock.c 'status == MN_OK && *other' '0'
 mutant "plot: any picture is replaced" train/command/plot.c 'if (found) return MN_OK;' 'if (file) return MN_OK;'
 mutant "options: no hint" train/command/options_parse.c 'if (slips < least && 2 * (size_t)slips < length) best = name, least = slips;' ''
 mutant "saves: one that failed is forgotten" $c 'if (r->saves.failure.status == MN_OK) return drawn;' 'return drawn;'
@@ -599,7 +600,7 @@ u=train/checkpoint/sums.c
 mutant "sums: any digits are right" $u 'if (line && memcmp(line, digits, DIGITS) == 0)' 'if (line)'
 mutant "sums: a list that is cut" $u ' && list.element < sizeof list.text' ''
 mutant "sums: an empty list is none" $u 'if (list.kind == MN_VALUE_NONE ||' 'if (!sums->text[0] ||'
-mutant "sums: what is gone is not missed" $u 'if (sums->met == sums->lines) return MN_OK;' 'return MN_OK;'
+mutant "sums: what is gone is not missed" train/checkpoint/read.c 'if (sums->met == sums->lines) return MN_OK;' 'return MN_OK;'
 mutant "newest: damaged when found so once" train/runs/newest.c 'if (status == MN_BAD_DATA && *damaged)' 'if (0)'
 mutant "newest: not seen is not there" train/runs/newest.c 'MN_TRY(mn_atomic_file_exists(name, &there));' '(void)mn_atomic_file_exists(name, &there);'
 mutant "shown: a step's loss for its epoch's" $c 'r->since.steps > 0 ?' 'r->since.steps < 0 ?'

@@ -12,6 +12,7 @@
  * printed beside it.
  *
  * Every case is printed, also where one has failed before. */
+#include "kernels/planes.h"
 #include "tests/check.h"
 
 enum { FORMS = MN_TN + 1 };

@@ -1,5 +1,6 @@
 /* The block's epilogues, forward, backward and with the loss, in every precision on every device: against
  * the formulas in plain double arithmetic, the group's Jacobian written out in place of the two means. */
+#include "kernels/planes.h"
 #include "tests/products.h"
 
 struct shape {

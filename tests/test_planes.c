@@ -1,5 +1,6 @@
 /* float16 planes and their scales: the rounding itself, the choice of factors, and what kernels make of both:
  * to the bit, since factors are powers of two. */
+#include "kernels/planes.h"
 #include "tests/products.h"
 
 #include "engine/forms.h"

@@ -1,5 +1,6 @@
 /* Scaled planes in training: a batch whose values outgrow a factor is taken again, wherever in a launch or a
  * step it is, and nothing of it is lost; what a run leads to is the same when it was stopped and resumed. */
+#include "kernels/planes.h"
 #include "tests/trainer_run.h"
 
 #include "train/evaluate.h"

@@ -7,6 +7,7 @@
 
 #include "engine/ahead.h"
 #include "kernels/clock.h"
+#include "kernels/planes.h"
 #include "train/fit.h"
 
 /* Host memory that the device writes to. */
@@ -66,19 +67,14 @@ static mn_status open_parts(struct mn_evaluator *e, enum mn_pass_kind kind, enum
 
 mn_status mn_evaluator_open(struct mn_evaluator **out, struct mn_model *model, struct mn_dataset *dataset,
                             enum mn_pass_kind kind, int64_t batch, enum mn_place place) {
-  *out = NULL;
-  struct mn_evaluator *e = calloc(1, sizeof *e);
+  struct mn_evaluator *e = *out = calloc(1, sizeof *e);
   if (!e) return mn_fail(MN_NO_MEMORY, "no memory for an evaluation");
   e->model = model;
   e->dataset = dataset;
   e->batch = batch < dataset->rows ? batch : dataset->rows;
   mn_status status = open_parts(e, kind, place);
-  if (status != MN_OK) {
-    mn_evaluator_close(e);
-    return status;
-  }
-  *out = e;
-  return MN_OK;
+  if (status != MN_OK) mn_evaluator_close(e), *out = NULL;
+  return status;
 }
 
 void mn_evaluator_close(struct mn_evaluator *e) {
@@ -119,14 +115,6 @@ static void explain(struct mn_evaluator *e, const struct given *g) {
   if (e->fault.row >= 0 && !e->fault.parameter) e->fault.row += g->first;
 }
 
-/* Adds a batch's loss to those before it, and notes the first that is not finite. */
-static void add_loss(struct mn_evaluator *e, const struct given *g) {
-  const struct result *result = &e->pinned->results[g->buffer];
-  if (!isfinite(result->loss) && e->faults++ == 0) explain(e, g);
-  e->total += result->loss * (double)g->pass->batch;
-  e->right += result->correct;
-}
-
 /* Turns rows of standardised targets into rows in their own units, as doubles. From the last value on, since
  * the doubles take the place of the device's reals. */
 static void undo(const struct mn_standard *s, size_t real, void *values, int64_t rows, int64_t cols) {
@@ -143,8 +131,13 @@ static void undo(const struct mn_standard *s, size_t real, void *values, int64_t
 static mn_status read_batch(struct mn_evaluator *e, const struct given *g) {
   struct mn_device *device = e->model->device;
   const struct mn_pass *pass = g->pass;
+  const struct result *result = &e->pinned->results[g->buffer];
   char where[MN_FAULT_WORDS];
-  if (pass->reads_y) add_loss(e, g);
+  if (pass->reads_y) {
+    if (!isfinite(result->loss) && e->faults++ == 0) explain(e, g); /* the first */
+    e->total += result->loss * (double)g->pass->batch;
+    e->right += result->correct;
+  }
   if (!e->take) return MN_OK;
   const int64_t outputs = mn_tensor_count(pass->y);
   const size_t bytes = pass->target ? (size_t)outputs * device->real : (size_t)pass->rows * sizeof(int32_t);
@@ -167,10 +160,6 @@ static mn_status read_batch(struct mn_evaluator *e, const struct given *g) {
 static int more(const void *data) {
   const struct mn_evaluator *e = data;
   return e->first < e->dataset->rows;
-}
-
-static struct given *oldest(struct mn_evaluator *e) {
-  return &e->given[(e->next + MN_LOADER_BUFFERS - e->under_way) % MN_LOADER_BUFFERS];
 }
 
 static mn_status fill(void *data) {
@@ -204,8 +193,9 @@ static mn_status wait_for_oldest(void *data) {
 static mn_status collect(void *data) {
   struct mn_evaluator *e = data;
   const int64_t rows = e->dataset->rows;
+  const int oldest = (e->next + MN_LOADER_BUFFERS - e->under_way) % MN_LOADER_BUFFERS;
   MN_TRY(wait_for_oldest(e));
-  mn_status status = read_batch(e, oldest(e));
+  mn_status status = read_batch(e, &e->given[oldest]);
   mn_heartbeat_of("rows", e->first < rows ? e->first : rows, rows);
   return status;
 }

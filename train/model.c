@@ -59,11 +59,9 @@ int mn_model_parameter(const struct mn_model_config *config, int index, struct m
 }
 
 mn_status mn_model_measure(struct mn_model *model) {
-  for (int i = 0; i < model->count; i++) {
-    struct mn_tensor *t = model->parameters[i];
-    if (!t->scales) continue;
-    MN_TRY(mn_round(model->device, &t->value, MN_MEASURE_TOGETHER));
-  }
+  for (int i = 0; i < model->count; i++)
+    if (model->parameters[i]->scales)
+      MN_TRY(mn_round(model->device, &model->parameters[i]->value, MN_MEASURE_TOGETHER));
   return MN_OK;
 }
 
@@ -119,19 +117,15 @@ mn_status mn_model_open(struct mn_model **out, struct mn_device *device,
     return mn_fail(MN_USAGE, "a model of %ld blocks: 1 to %d work", (long)config->depth, MN_MODEL_DEPTH);
   if (!(config->eps > 0))
     return mn_fail(MN_USAGE, "a model with eps %g: one above 0, such as 1e-5, works", config->eps);
-  struct mn_model *model = calloc(1, sizeof *model);
+  struct mn_model *model = *out = calloc(1, sizeof *model);
   if (!model) return mn_fail(MN_NO_MEMORY, "no memory for a model");
   model->device = device;
   model->config = *config;
   model->depth = list_layers(config, model->layers);
   mn_status status = MN_OK;
   for (int i = 0; i < model->depth && status == MN_OK; i++) status = open_layer(model, &model->layers[i]);
-  if (status != MN_OK) {
-    mn_model_close(model);
-    return status;
-  }
-  *out = model;
-  return MN_OK;
+  if (status != MN_OK) mn_model_close(model), *out = NULL;
+  return status;
 }
 
 void mn_model_close(struct mn_model *model) {

@@ -16,7 +16,7 @@ mn_status mn_optimizer_open(struct mn_optimizer **out, struct mn_model *model,
                             const struct mn_optimizer_config *config) {
   *out = NULL;
   MN_TRY(mn_optimizer_check(config));
-  struct mn_optimizer *o = calloc(1, sizeof *o);
+  struct mn_optimizer *o = *out = calloc(1, sizeof *o);
   if (!o) return mn_fail(MN_NO_MEMORY, "no memory for an optimizer");
   o->model = model;
   o->config = *config;
@@ -31,13 +31,9 @@ mn_status mn_optimizer_open(struct mn_optimizer **out, struct mn_model *model,
   mn_optimizer_at(o, NULL, NULL);
   enum mn_epilogue_kind how = config->accumulate > 1 ? MN_ADD : o->stored ? MN_STORE : MN_UPDATE;
   if (status == MN_OK) status = mn_model_train(model, how, &o->config.rule);
-  if (status != MN_OK) {
-    mn_optimizer_close(o);
-    return status;
-  }
-  model->clipping = o->clipping.rows ? &o->clipping : NULL;
-  *out = o;
-  return MN_OK;
+  if (status == MN_OK) model->clipping = o->clipping.rows ? &o->clipping : NULL;
+  if (status != MN_OK) mn_optimizer_close(o), *out = NULL;
+  return status;
 }
 
 void mn_optimizer_close(struct mn_optimizer *o) {

@@ -9,10 +9,6 @@
 #include "engine/hooks.h"
 #include "layers/layer.h"
 
-static void name_output(struct mn_tensor *y, const struct mn_layer *layer) {
-  snprintf(y->name, sizeof y->name, "the output of %s", layer->name);
-}
-
 /* Records layers 0 … count − 1, from x to y. */
 static mn_status record_layers(struct mn_pass *pass, int count) {
   const struct mn_tape_hooks *hooks = pass->model->device->hooks;
@@ -20,10 +16,10 @@ static mn_status record_layers(struct mn_pass *pass, int count) {
   for (int i = 0; i < count; i++) {
     const struct mn_layer *layer = &pass->model->layers[i];
     MN_TRY(layer->kind->record(pass->tape, &pass->y, pass->y, layer));
-    name_output(pass->y, layer); /* a shard names its own columns, in which a fault may be looked for */
-    if (hooks)
-      MN_TRY(hooks->record_allgather(pass->tape, &pass->y, layer->whole, i + 1 < pass->model->depth));
-    name_output(pass->y, layer);
+    snprintf(pass->y->name, sizeof pass->y->name, "the output of %s", layer->name);
+    if (!hooks) continue; /* a shard has named its own columns, in which a fault may be looked for */
+    MN_TRY(hooks->record_allgather(pass->tape, &pass->y, layer->whole, i + 1 < pass->model->depth));
+    snprintf(pass->y->name, sizeof pass->y->name, "the output of %s", layer->name);
   }
   return MN_OK;
 }
@@ -71,7 +67,7 @@ mn_status mn_pass_record(struct mn_pass **out, struct mn_model *model, const str
     return mn_fail(MN_USAGE,
                    "a batch of %ld rows, but the optimizer was opened for %ld; it can be opened for 0",
                    (long)rows, (long)clipping->rows);
-  struct mn_pass *pass = calloc(1, sizeof *pass);
+  struct mn_pass *pass = *out = calloc(1, sizeof *pass);
   if (!pass) return mn_fail(MN_NO_MEMORY, "no memory for a pass");
   pass->model = model;
   pass->rows = rows;
@@ -80,12 +76,8 @@ mn_status mn_pass_record(struct mn_pass **out, struct mn_model *model, const str
   if (status == MN_OK) pass->tape->clipping = clipping;
   if (status == MN_OK) pass->tape->replicas = (int)(config->batch / rows);
   if (status == MN_OK) status = record(pass, config);
-  if (status != MN_OK) {
-    mn_pass_close(pass);
-    return status;
-  }
-  *out = pass;
-  return MN_OK;
+  if (status != MN_OK) mn_pass_close(pass), *out = NULL;
+  return status;
 }
 
 mn_status mn_pass_open(struct mn_pass **out, struct mn_model *model, enum mn_pass_kind kind, int64_t rows,

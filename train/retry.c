@@ -3,6 +3,7 @@
 #include <stdio.h>
 
 #include "kernels/clock.h"
+#include "kernels/planes.h"
 #include "train/launch.h"
 
 /* The first batch measures its dz, unless an earlier run has left the factor that it would have had. */
@@ -70,11 +71,12 @@ static mn_status give_again(struct mn_launch *l, int64_t batch, const struct mn_
   return MN_OK;
 }
 
-/* Repeats a batch of the oldest launch that has raised the flag, and all batches given after it. */
-static mn_status take_again(struct mn_launch *l, int64_t batch, const struct mn_course *run) {
+/* Without scales nothing could be otherwise the second time. */
+mn_status mn_retry_batch(struct mn_launch *l, int64_t batch, const struct mn_course *run) {
   struct mn_trainer *t = l->trainer;
   struct mn_tape *tape = t->pass->tape;
   int raised;
+  if (!t->model->device->scaled) return give_up(l, batch);
   MN_TRY(lower_flag(t, run));
   MN_TRY(mn_model_measure(t->model));
   tape->measure = 1;
@@ -83,10 +85,6 @@ static mn_status take_again(struct mn_launch *l, int64_t batch, const struct mn_
   if (raised) return give_up(l, batch);
   t->retaken++;
   return give_again(l, batch, run);
-}
-
-mn_status mn_retry_batch(struct mn_launch *l, int64_t batch, const struct mn_course *run) {
-  return l->trainer->model->device->scaled ? take_again(l, batch, run) : give_up(l, batch);
 }
 
 /* The step's batches before the one that is not finite were added to the sums of gradients, which are zeroed.

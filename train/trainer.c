@@ -82,8 +82,7 @@ struct mn_trainer_config mn_trainer_defaults(enum mn_rule_kind rule, int64_t ste
 mn_status mn_trainer_open(struct mn_trainer **out, struct mn_model *model, struct mn_optimizer *optimizer,
                           struct mn_dataset *dataset, const struct mn_trainer_config *config,
                           const struct mn_progress *from) {
-  *out = NULL;
-  struct mn_trainer *t = calloc(1, sizeof *t);
+  struct mn_trainer *t = *out = calloc(1, sizeof *t);
   if (!t) return mn_fail(MN_NO_MEMORY, "no memory for training");
   *t = (struct mn_trainer){.model = model,
                            .optimizer = optimizer,
@@ -97,10 +96,7 @@ mn_status mn_trainer_open(struct mn_trainer **out, struct mn_model *model, struc
   t->progress =
       from ? *from : (struct mn_progress){.seed = config->seed, .rows = dataset->rows, .best = -INFINITY};
   mn_status status = prepare(t, config, from != NULL);
-  if (status == MN_OK)
-    *out = t;
-  else
-    mn_trainer_close(t);
+  if (status != MN_OK) mn_trainer_close(t), *out = NULL;
   return status;
 }
 

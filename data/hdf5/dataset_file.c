@@ -9,11 +9,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "data/class_names.h"
 #include "data/dataset.h"
 #include "data/dataset_file.h"
 #include "data/hdf5/file.h"
-#include "data/hdf5/words.h"
 
 #define PIECE ((size_t)256 << 10) /* bytes read without HDF5 at a time, and checked while in the cache */
 
@@ -421,9 +419,7 @@ mn_status mn_dataset_open(struct mn_dataset **out, const char *path, enum mn_par
   d->scratch = malloc(MN_HDF5_TRANSFER);
   mn_status status = d->path && d->scratch ? open_parts(d, part, x_name, y_name, y_required & MN_Y_REQUIRED)
                                            : mn_fail(MN_NO_MEMORY, "%s: no memory to open it", path);
-  if (status == MN_OK && d->x.object.id >= 0)
-    *out = &d->base;
-  else
-    file_close(&d->base);
+  *out = &d->base;
+  if (status != MN_OK || d->x.object.id < 0) file_close(*out), *out = NULL;
   return status;
 }

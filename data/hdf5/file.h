@@ -16,6 +16,8 @@
 #include "data/hdf5/hdf5.h"
 #include "kernels/status.h"
 
+struct mn_class_names;
+
 enum { MN_HDF5_RANK = H5S_MAX_RANK, MN_HDF5_VALUES = 64, MN_HDF5_TEXT = 1 << 16 };
 
 /* The kind of object behind a name. A soft or external link is not followed. */
@@ -134,6 +136,16 @@ enum mn_hdf5_memory {
 /* Reads one slab into `out`, its elements next to each other. */
 mn_status mn_hdf5_read(struct mn_hdf5_file *file, const struct mn_hdf5_object *dataset,
                        enum mn_hdf5_memory memory, const struct mn_hdf5_slab *slab, void *out);
+
+/* Whether a dataset's elements are words: text, bools or members of an enum. */
+int mn_has_words(const struct mn_hdf5_object *dataset);
+
+/* Reads labels that are words (words.c): classes from 0 of `rows` rows into `labels`, and their names, sorted
+ * by their bytes; names->names is the caller's to free. MN_BAD_DATA: a word that is empty, or longer than
+ * MN_CLASS_NAME − 1 bytes, with its row; more than MN_CLASSES_MOST different ones; no words after all, or the
+ * dataset is damaged; MN_NO_MEMORY. */
+mn_status mn_read_words(struct mn_hdf5_file *file, const struct mn_hdf5_object *dataset, int64_t rows,
+                        int32_t *labels, struct mn_class_names *names);
 
 /* Sets `chunks`, `checksum`, `lacks` and `lacking` of a chunked dataset, the last of its description, from
  * its creation properties. Up to 256 MiB of chunks are kept when they are read. Call both while locked.

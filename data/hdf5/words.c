@@ -1,10 +1,9 @@
 /* Reads words in a child process: those of variable length are wherever the file says they are. */
-#include "data/hdf5/words.h"
-
 #include <stdlib.h>
 #include <string.h>
 
-#include "data/class_names.h"
+#include "data/dataset.h"
+#include "data/hdf5/file.h"
 
 enum { AT_ONCE = 4096, SECONDS = 60, ROWS_A_SECOND = 100000, SLOTS = 4096 };
 _Static_assert(SLOTS > 2 * MN_CLASSES_MOST, "room to find a name at once");

@@ -48,27 +48,15 @@ static mn_status bind(struct mn_tape *tape, struct mn_node *node) {
 
 static const struct mn_operation operation = {.bind = bind, .forward = forward, .backward = backward};
 
-/* Only if the next layer's GEMM can wait for the shards. */
-static mn_status take_arrival(struct mn_tape *tape, struct saved *saved, struct mn_operand *whole) {
-  const struct mn_device *device = tape->device;
-  const struct mn_team *shards = &device->ranks->shards;
-  struct mn_arrival *a = &saved->arrival;
-  if (!device->has_own_gemm || whole->cols % (128 * shards->size)) return MN_OK;
-  *a = (struct mn_arrival){.shard = shards->rank, .shards = shards->size};
-  MN_TRY(mn_tape_shared(tape, (void **)&a->arrived, a->shards, sizeof *a->arrived));
-  MN_TRY(mn_zero(tape->device, a->arrived, a->shards * sizeof *a->arrived));
-  whole->arrival = a;
-  return MN_OK;
-}
-
 mn_status mn_ranks_record_allgather(struct mn_tape *tape, struct mn_tensor **whole, int64_t cols,
                                     int partial) {
+  struct mn_device *device = tape->device;
+  const struct mn_team *shards = &device->ranks->shards;
   struct mn_tensor *y = *whole;
   struct saved *saved;
-  if (tape->device->ranks->shards.size == 1) return MN_OK;
+  if (shards->size == 1) return MN_OK;
   MN_TRY(mn_tape_host(tape, (void **)&saved, sizeof *saved));
   saved->partial = partial;
-  const struct mn_device *device = tape->device;
   if (tape->training) MN_TRY(mn_tape_device(tape, &saved->piece, mn_tensor_count(y), device->real));
   MN_TRY(mn_tape_tensor(tape, whole, "the whole", y->value.rows, cols));
   if (tape->training && partial) {
@@ -79,10 +67,14 @@ mn_status mn_ranks_record_allgather(struct mn_tape *tape, struct mn_tensor **who
   }
   const int planes = partial && device->planes == 1 && !device->scaled;
   (*whole)->keep = !planes;
-  (*whole)->shared = &device->ranks->shards;
-  if (planes) MN_TRY(take_arrival(tape, saved, &(*whole)->value));
-  return mn_tape_record(
-      tape,
-      &(struct mn_node){
-          .operation = &operation, .inputs = {y}, .operand = {planes}, .output = *whole, .saved = saved});
+  (*whole)->shared = shards;
+  if (planes && device->has_own_gemm && cols % (128 * shards->size) == 0) { /* else no GEMM can wait */
+    struct mn_arrival *a = (*whole)->value.arrival = &saved->arrival;
+    *a = (struct mn_arrival){.shard = shards->rank, .shards = shards->size};
+    MN_TRY(mn_tape_shared(tape, (void **)&a->arrived, a->shards, sizeof *a->arrived));
+    MN_TRY(mn_zero(device, a->arrived, a->shards * sizeof *a->arrived));
+  }
+  const struct mn_node node = {
+      .operation = &operation, .inputs = {y}, .operand = {planes}, .output = *whole, .saved = saved};
+  return mn_tape_record(tape, &node);
 }

@@ -43,13 +43,11 @@ mn_status mn_ranks_share_cores(struct mn_ranks *ranks) {
     ranks->neighbours += strcmp(seats[q].host, seats[0].host) == 0;
     if (!here) CPU_ZERO(&sets[q]);
   }
-  const int threads = status == MN_OK ? mn_cores_threads(sets, ranks->all.size, ranks->all.rank) : 0;
-  ranks->cores = threads;
+  ranks->cores = status == MN_OK ? mn_cores_threads(sets, ranks->all.size, ranks->all.rank) : 0;
   free(sets);
   free(seats);
-  if (threads == 0 || getenv("OMP_NUM_THREADS")) return status;
-  omp_set_num_threads(threads);
-  return MN_OK;
+  if (ranks->cores && !getenv("OMP_NUM_THREADS")) omp_set_num_threads(ranks->cores);
+  return status;
 }
 
 void mn_host_describe(char *text, size_t size, const struct mn_device *device) {

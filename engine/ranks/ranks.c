@@ -57,16 +57,10 @@ mn_status mn_ranks_broadcast(struct mn_ranks *ranks, void *data, size_t bytes) {
   return ranks ? mn_mpi_broadcast(data, bytes, 0) : MN_OK;
 }
 
-/* A rank that failed alone would leave the others waiting. */
-static void *allocate_for_all(const struct mn_ranks *ranks, size_t each) {
-  void *all = malloc((size_t)ranks->all.size * each);
-  MN_REQUIRE(all);
-  return all;
-}
-
 mn_status mn_ranks_allreduce_max(struct mn_ranks *ranks, int *value) {
   if (!ranks) return MN_OK;
-  int *all = allocate_for_all(ranks, sizeof *all);
+  int *all = malloc((size_t)ranks->all.size * sizeof *all);
+  MN_REQUIRE(all); /* a rank that failed alone would leave the others waiting */
   const mn_status status = mn_ranks_allgather(ranks, all, value, sizeof *all);
   for (int q = 0; q < ranks->all.size && status == MN_OK; q++)
     if (all[q] > *value) *value = all[q];
@@ -80,7 +74,8 @@ mn_status mn_ranks_agree(struct mn_ranks *ranks, mn_status status) {
     int has_message;
   } mine = {status, status != MN_OK && *mn_message()}, *all;
   if (!ranks) return status;
-  all = allocate_for_all(ranks, sizeof *all);
+  all = malloc((size_t)ranks->all.size * sizeof *all);
+  MN_REQUIRE(all); /* as above */
   if (mine.has_message) mn_mpi_tell_if_late();
   MN_TRY(mn_ranks_allgather(ranks, all, &mine, sizeof mine));
   int first = -1; /* that has failed; of these the first whose error was not printed yet */

@@ -25,24 +25,17 @@ static void *row_of(void *matrix, int64_t row, const struct mn_tensor *t, size_t
   return matrix ? (char *)matrix + (size_t)(row * t->value.cols) * each : NULL;
 }
 
-/* The gradient's elements that this rank adds to the norm. The first replica adds those that all replicas
- * have. */
-static int64_t own_elements(const struct mn_device *device, const struct mn_tensor *t, const void **first) {
-  int64_t row;
-  const int64_t rows = own_rows(device, t, &row);
-  *first = row_of(t->gradient, row, t, device->real);
-  return shares(t) || device->ranks->replicas.rank == 0 ? rows * t->value.cols : 0;
-}
-
 mn_status mn_replicas_square(struct mn_device *device, struct mn_tensor *const *of, int count,
                              const struct mn_clipping *clipping, double **squares, int64_t *number) {
   const int shards = device->ranks->shards.size;
   double *own = clipping->squares;
   for (int i = 0; i < count; i++) {
-    const void *first;
-    const int64_t elements = own_elements(device, of[i], &first);
-    const struct mn_reduction sum = {own + i, clipping->scratch, first, first, elements, 1};
-    MN_TRY(elements ? mn_reduce(device, &sum) : mn_zero(device, own + i, sizeof *own));
+    int64_t row;
+    const int64_t rows = own_rows(device, of[i], &row);
+    const void *first = row_of(of[i]->gradient, row, of[i], device->real);
+    const int adds = shares(of[i]) || device->ranks->replicas.rank == 0; /* the first adds what all have */
+    const struct mn_reduction sum = {own + i, clipping->scratch, first, first, rows * of[i]->value.cols, 1};
+    MN_TRY(adds ? mn_reduce(device, &sum) : mn_zero(device, own + i, sizeof *own));
   }
   *squares = shards > 1 ? own + count : own;
   *number = shards * count;

@@ -12,18 +12,10 @@
 template <enum mn_epilogue_kind Kind, int D, bool Saves, class Tile> struct block_epilogue {
   typedef mn_block_arguments<float> arguments;
   typedef Tile tile;
-  enum {
-    COLS = tile::COLS,
-    K = D == 256 ? 2 : 1,
-    V = 4 * K,
-    L = D / V,
-    WIDE = COLS < 32 * V ? (int)COLS : 32 * V,
-    HIGH = MN_STAGING_FLOATS / WIDE,
-    BATCH = K > 1        ? 1
-            : WIDE < 128 ? 8
-                         : 4, /* rows of a lane computed together, while the next batch is being loaded */
-    BATCHES = COLS * 16 / (32 * V * BATCH), /* in a slice */
-  };
+  enum { COLS = tile::COLS, K = D == 256 ? 2 : 1, V = 4 * K, L = D / V };
+  enum { WIDE = COLS < 32 * V ? (int)COLS : 32 * V, HIGH = MN_STAGING_FLOATS / WIDE };
+  /* Rows of a lane computed together, while the next batch is being loaded; and batches in a slice. */
+  enum { BATCH = K > 1 ? 1 : WIDE < 128 ? 8 : 4, BATCHES = COLS * 16 / (32 * V * BATCH) };
   typedef mn_staging_lane<WIDE> part;
   typedef mn_lanes_of<4, K, L, true, float> io;
   typedef mn_group<V, L, true, float> group;
@@ -43,23 +35,23 @@ template <enum mn_epilogue_kind Kind, int D, bool Saves, class Tile> struct bloc
   };
 
   /* Constant, except for the forward's 16-bit flags. */
-  static __device__ __forceinline__ unsigned ops_of(const arguments &a) {
+  static MN_GPU unsigned ops_of(const arguments &a) {
     if constexpr (Kind != MN_BLOCK || tile::KIND == MN_PLANES_FP16X2) return MN_OP_ALL;
     return MN_OP_ALL | (a.ops & ((tile::KIND == MN_PLANES_BF16 ? MN_OPS_BF16 : MN_OPS_FP16) | MN_OPS_NARROW));
   }
 
-  static __device__ __forceinline__ void prefetch(const arguments &a, int64_t row, int64_t col, int lane) {
+  static MN_GPU void prefetch(const arguments &a, int64_t row, int64_t col, int lane) {
     if constexpr (BATCHES == 1) return;
     if constexpr (Kind == MN_BLOCK_LOSS) mn_tile_prefetch<tile>(a.target, a.rows, a.channels, row, col, lane);
     if constexpr (Kind == MN_BLOCK_BACKWARD) mn_tile_prefetch<tile>(a.z, a.rows, a.channels, row, col, lane);
   }
 
-  static __device__ __forceinline__ group lanes_at(const arguments &a, int64_t col) {
+  static MN_GPU group lanes_at(const arguments &a, int64_t col) {
     const bool inside = col < a.channels;
     return {L, inside ? V : 0, a.inverse, inside && threadIdx.x % L == 0};
   }
 
-  static __device__ __forceinline__ void columns_at(columns &c, const arguments &a, int64_t first) {
+  static MN_GPU void columns_at(columns &c, const arguments &a, int64_t first) {
     c = {};
     c.first = first;
     c.lanes = lanes_at(a, first);
@@ -71,7 +63,7 @@ template <enum mn_epilogue_kind Kind, int D, bool Saves, class Tile> struct bloc
 
   /* Makes NULL constant for what this instantiation does not write, so that the compiler removes the stores.
    * A backward has read z, mean and rstd before. */
-  static __device__ __forceinline__ arguments written(arguments a) {
+  static MN_GPU arguments written(arguments a) {
     if constexpr (!Saves) a.z = a.mean = a.rstd = a.y = a.dz = NULL;
     if constexpr (Kind == MN_BLOCK) a.dz_planes = {};
     if constexpr (Kind != MN_BLOCK) a.y_planes = {};
@@ -81,7 +73,7 @@ template <enum mn_epilogue_kind Kind, int D, bool Saves, class Tile> struct bloc
   }
 
   /* Starts the loads for batch b of the slice at `slice`; outside the matrix they read inside it. */
-  static __device__ __forceinline__ void load(const arguments &a, rows &next, int b, const mn_coord &slice) {
+  static MN_GPU void load(const arguments &a, rows &next, int b, const mn_coord &slice) {
     constexpr int DOWN = 16 / (BATCH * part::ROW_STEP);
     const part mine;
     const int64_t row = slice.row + b % DOWN * BATCH * part::ROW_STEP + mine.row;
@@ -94,23 +86,19 @@ template <enum mn_epilogue_kind Kind, int D, bool Saves, class Tile> struct bloc
     mn_rows_load<Kind, 4, K>(a, MN_OP_ALL, lanes_at(a, col), next);
   }
 
-  static __device__ __forceinline__ void begin(const arguments &a, state &s, const mn_coord &first) {
+  static MN_GPU void begin(const arguments &a, state &s, const mn_coord &first) {
     load(a, s.ready, 0, first);
     s.factors = mn_factors_of(written(a));
   }
 
   /* One batch, whose vectors start at `first` in the staging buffer. */
-  static __device__ __forceinline__ void finish_batch(const arguments &a, columns &c, rows &now,
-                                                      const mn_factors &factors, mn_noticed<float> &noticed,
-                                                      float *staging, int first) {
-#pragma unroll
-    for (int i = 0; i < BATCH; i++)
-#pragma unroll
-      for (int k = 0; k < K; k++) {
+  static MN_GPU void finish_batch(const arguments &a, columns &c, rows &now, const mn_factors &factors,
+                                  mn_noticed<float> &noticed, float *staging, int first) {
+    MN_UNROLL(int i = 0; i < BATCH; i++)
+      MN_UNROLL(int k = 0; k < K; k++) {
         float four[4];
         part().read(four, staging, first + i, k * 128);
-#pragma unroll
-        for (int j = 0; j < 4; j++) now.row[i].d[k * 4 + j] = four[j];
+        MN_UNROLL(int j = 0; j < 4; j++) now.row[i].d[k * 4 + j] = four[j];
       }
     mn_rows_finish<Kind, 4, K>(written(a), ops_of(a), c.lanes, now, c.bias, c.gamma, c.beta, c.sums, factors,
                                noticed);
@@ -120,29 +108,21 @@ template <enum mn_epilogue_kind Kind, int D, bool Saves, class Tile> struct bloc
    * sums to the first through its staging buffer. If a row takes half a warp, the halves are added first.
    */
   static_assert(MN_CHUNK_ROWS == 32 && tile::STAGING == 1 && part::ROW_STEP <= 2);
-  static __device__ __forceinline__ void write_sums(const arguments &a, columns &c, float *staging,
-                                                    int64_t row) {
+  static MN_GPU void write_sums(const arguments &a, columns &c, float *staging, int64_t row) {
     if constexpr (part::ROW_STEP == 2)
-#pragma unroll
-      for (int q = 0; q < 3; q++)
-#pragma unroll
-        for (int i = 0; i < V; i++) c.sums[q][i] += __shfl_xor_sync(MN_CUDA_WARP, c.sums[q][i], 16);
-    const int64_t chunks = (a.rows + MN_CHUNK_ROWS - 1) / MN_CHUNK_ROWS, chunk = row / MN_CHUNK_ROWS;
+      MN_UNROLL(int i = 0; i < 3 * V; i++)
+        c.sums[i / V][i % V] += __shfl_xor_sync(MN_CUDA_WARP, c.sums[i / V][i % V], 16);
+    const int64_t chunks = mn_chunks(a.rows), chunk = row / MN_CHUNK_ROWS;
     const int lane = threadIdx.x % 32, pair = threadIdx.x / 64;
     const bool second = threadIdx.x / 32 % 2;
     __syncwarp();
     if (second)
-#pragma unroll
-      for (int q = 0; q < 3; q++)
-#pragma unroll
-        for (int i = 0; i < V; i++) staging[(q * V + i) * 32 + lane] = c.sums[q][i];
+      MN_UNROLL(int i = 0; i < 3 * V; i++) staging[i * 32 + lane] = c.sums[i / V][i % V];
     mn_named_barrier_sync(1 + pair, 64);
     if (!second)
-#pragma unroll
-      for (int q = 0; q < 3; q++) {
+      MN_UNROLL(int q = 0; q < 3; q++) {
         float sum[V];
-#pragma unroll
-        for (int i = 0; i < V; i++)
+        MN_UNROLL(int i = 0; i < V; i++)
           sum[i] = c.sums[q][i] + staging[MN_STAGING_FLOATS + (q * V + i) * 32 + lane];
         if (chunk < chunks && part().row == 0)
           io::store(a.sums, {}, 1, (q * chunks + chunk) * a.channels + c.first, sum, c.lanes);
@@ -150,16 +130,14 @@ template <enum mn_epilogue_kind Kind, int D, bool Saves, class Tile> struct bloc
     mn_named_barrier_sync(1 + pair, 64); /* before the second warp overwrites its staging buffer */
   }
 
-  static __device__ __forceinline__ void finish(const arguments &a, state &s, const mn_result<tile> &result,
-                                                const mn_coord &at, const mn_coord &next, float *staging) {
+  static MN_GPU void finish(const arguments &a, state &s, const mn_result<tile> &result, const mn_coord &at,
+                            const mn_coord &next, float *staging) {
     mn_noticed<float> noticed;
     int b = 0;
-#pragma unroll
-    for (int across = 0; across < COLS; across += WIDE) {
+    MN_UNROLL(int across = 0; across < COLS; across += WIDE) {
       columns c;
       columns_at(c, a, at.col + across + part().col);
-#pragma unroll
-      for (int down = 0; down < result.ROWS; down += HIGH) {
+      MN_UNROLL(int down = 0; down < result.ROWS; down += HIGH) {
         result.template stage<WIDE, HIGH>(staging, across, down);
 #pragma unroll 1
         for (int first = 0; first < part::VECTORS; first += BATCH) {

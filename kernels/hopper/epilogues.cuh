@@ -22,32 +22,28 @@ template <bool Add, class Tile> struct store_epilogue {
   typedef mn_staging_lane<WIDE> part;
   struct state {};
 
-  static __device__ __forceinline__ void prefetch(const arguments &a, int64_t row, int64_t col, int lane) {
+  static MN_GPU void prefetch(const arguments &a, int64_t row, int64_t col, int lane) {
     if constexpr (Add) mn_tile_prefetch<tile>(a.into, a.rows, a.cols, row, col, lane);
   }
 
-  static __device__ __forceinline__ void begin(const arguments &, state &, const mn_coord &) {}
+  static MN_GPU void begin(const arguments &, state &, const mn_coord &) {}
 
-  static __device__ __forceinline__ void finish(const arguments &a, state &, const mn_result<tile> &result,
-                                                const mn_coord &at, const mn_coord &, float *staging) {
+  static MN_GPU void finish(const arguments &a, state &, const mn_result<tile> &result, const mn_coord &at,
+                            const mn_coord &, float *staging) {
     const part mine;
     if (Add && *a.nonfinite) return;
-#pragma unroll
-    for (int across = 0; across < COLS; across += WIDE)
-#pragma unroll
-      for (int down = 0; down < result.ROWS; down += HIGH) {
+    MN_UNROLL(int across = 0; across < COLS; across += WIDE)
+      MN_UNROLL(int down = 0; down < result.ROWS; down += HIGH) {
         result.template stage<WIDE, HIGH>(staging, across, down);
         const int64_t row = at.row + down + mine.row, col = at.col + across + mine.col;
         int64_t to = row * a.pitch + col;
-#pragma unroll
-        for (int i = 0; i < part::VECTORS; i++, to += part::ROW_STEP * a.pitch) {
+        MN_UNROLL(int i = 0; i < part::VECTORS; i++, to += part::ROW_STEP * a.pitch) {
           float values[4], before[4];
           if (col >= a.cols || row + i * part::ROW_STEP >= a.rows) break;
           mine.read(values, staging, i);
           if constexpr (Add) {
             mn_load<4>(before, a.into + to);
-#pragma unroll
-            for (int j = 0; j < 4; j++) values[j] += before[j];
+            MN_UNROLL(int j = 0; j < 4; j++) values[j] += before[j];
           }
           if (NARROWS && a.plane.high)
             mn_planes_store<4>(mn_planes_as<tile::KIND>(a.plane), 1, to, values);

@@ -75,8 +75,7 @@ struct mn_coord {
  * that clusters that run at the same time share operands in the L2 cache. Items past the last lie outside the
  * matrix. */
 template <class Tile>
-static __device__ __forceinline__ mn_coord mn_warp_coord(const mn_tile_schedule &schedule, int item,
-                                                         int warp) {
+static MN_GPU mn_coord mn_warp_coord(const mn_tile_schedule &schedule, int item, int warp) {
   const int panel = item / (schedule.panel * schedule.across);
   const int within = item - panel * schedule.panel * schedule.across;
   const int height = max(min(schedule.panel, schedule.down - panel * schedule.panel), 1);
@@ -89,7 +88,7 @@ template <int Stages> struct mn_pipeline {
   int stage = 0;
   uint32_t parity = 0;
 
-  __device__ __forceinline__ void advance() {
+  MN_GPU void advance() {
     if (++stage < Stages) return;
     stage = 0, parity ^= 1;
   }
@@ -120,23 +119,19 @@ template <int Planes> struct mn_operands {
  * of b. A K-major operand (the depth contiguous in memory) is one box; an MN-major one is a box for each 64
  * rows or columns. */
 template <enum mn_form Form, class Tile>
-static __device__ __forceinline__ void mn_stage_load(const CUtensorMap *a, const CUtensorMap *b, uint32_t to,
-                                                     uint32_t full, int row, int col, int depth_a,
-                                                     int depth_b) {
+static MN_GPU void mn_stage_load(const CUtensorMap *a, const CUtensorMap *b, uint32_t to, uint32_t full,
+                                 int row, int col, int depth_a, int depth_b) {
   constexpr int SUBTILES_A = Tile::ROWS / 64, SUBTILES_B = Tile::COLS / Tile::CLUSTER / 64;
   const int rank = __clusterRelativeBlockRank();
   const uint64_t keep = mn_l2_evict_last(); /* the epilogue's traffic must not evict the operands */
-#pragma unroll
-  for (int p = 0; p < Tile::PLANES; p++) {
+  MN_UNROLL(int p = 0; p < Tile::PLANES; p++) {
     const uint32_t to_a = to + p * mn_plane_bytes_a<Tile>;
     const uint32_t to_b = to + Tile::PLANES * mn_plane_bytes_a<Tile> + p * mn_plane_bytes_b<Tile> +
                           rank * SUBTILES_B * MN_SUBTILE_BYTES;
-#pragma unroll
-    for (int i = 0; i < (Form == MN_TN ? SUBTILES_A : 1); i++)
+    MN_UNROLL(int i = 0; i < (Form == MN_TN ? SUBTILES_A : 1); i++)
       mn_tma_load(to_a + i * MN_SUBTILE_BYTES, &a[p], full, Form == MN_TN ? row + i * 64 : depth_a,
                   Form == MN_TN ? depth_a : row, 1 << rank, keep);
-#pragma unroll
-    for (int i = 0; i < (Form == MN_NT ? 1 : SUBTILES_B); i++)
+    MN_UNROLL(int i = 0; i < (Form == MN_NT ? 1 : SUBTILES_B); i++)
       mn_tma_load(to_b + i * MN_SUBTILE_BYTES, &b[p], full, Form == MN_NT ? depth_b : col + i * 64,
                   Form == MN_NT ? col : depth_b, (1 << Tile::CLUSTER) - 1, keep);
   }
@@ -144,13 +139,11 @@ static __device__ __forceinline__ void mn_stage_load(const CUtensorMap *a, const
 
 /* Issues one product of a stage's planes; `add`: to what d holds. */
 template <enum mn_form Form, bool Fp16, int Count>
-static __device__ __forceinline__ void mn_planes_multiply(float (&d)[Count], uint32_t a, uint32_t b,
-                                                          int add) {
+static MN_GPU void mn_planes_multiply(float (&d)[Count], uint32_t a, uint32_t b, int add) {
   constexpr int MN_MAJOR_A = Form == MN_TN, MN_MAJOR_B = Form != MN_NT;
   /* One wgmma's depth of 16: 32 bytes along a row if K-major, 16 rows of 128 bytes if MN-major. */
   constexpr int STEP_A = MN_MAJOR_A ? 2048 : 32, STEP_B = MN_MAJOR_B ? 2048 : 32;
-#pragma unroll
-  for (int k = 0; k < MN_K_BLOCK / 16; k++)
+  MN_UNROLL(int k = 0; k < MN_K_BLOCK / 16; k++)
     mn_wgmma<Fp16, MN_MAJOR_A, MN_MAJOR_B>(d, mn_wgmma_descriptor(a + k * STEP_A, MN_SUBTILE_BYTES),
                                            mn_wgmma_descriptor(b + k * STEP_B, MN_SUBTILE_BYTES),
                                            k > 0 ? 1 : add);
@@ -158,7 +151,7 @@ static __device__ __forceinline__ void mn_planes_multiply(float (&d)[Count], uin
 
 /* Issues a stage's wgmmas of the first, or only, planes, as one committed group. a: the warpgroup's rows. */
 template <enum mn_form Form, class Tile, int Count>
-static __device__ __forceinline__ void mn_stage_multiply(float (&d)[Count], uint32_t a, uint32_t b) {
+static MN_GPU void mn_stage_multiply(float (&d)[Count], uint32_t a, uint32_t b) {
   mn_wgmma_fence();
   mn_planes_multiply<Form, Tile::KIND != MN_PLANES_BF16>(d, a, b, 1);
   mn_wgmma_commit();
@@ -166,8 +159,7 @@ static __device__ __forceinline__ void mn_stage_multiply(float (&d)[Count], uint
 
 /* Issues the wgmmas of the small products, a second plane's with a first's; `add`: to what d holds. */
 template <enum mn_form Form, class Tile, int Count>
-static __device__ __forceinline__ void mn_stage_multiply_small(float (&d)[Count], uint32_t a, uint32_t b,
-                                                               int add) {
+static MN_GPU void mn_stage_multiply_small(float (&d)[Count], uint32_t a, uint32_t b, int add) {
   mn_wgmma_fence();
   mn_planes_multiply<Form, true>(d, a + mn_plane_bytes_a<Tile>, b, add);
   mn_planes_multiply<Form, true>(d, a, b + mn_plane_bytes_b<Tile>, 1);
@@ -177,8 +169,8 @@ static __device__ __forceinline__ void mn_stage_multiply_small(float (&d)[Count]
  * and column (depth_a) and W's column (depth). This shard's columns come first; another shard's are waited
  * for. */
 template <int Planes>
-static __device__ __forceinline__ const CUtensorMap *mn_gathered_at(const mn_operands<Planes> &from,
-                                                                    int whole, int &depth_a, int &depth) {
+static MN_GPU const CUtensorMap *mn_gathered_at(const mn_operands<Planes> &from, int whole, int &depth_a,
+                                                int &depth) {
   const bool own = from.apart && depth < from.each;
   depth += from.first;
   if (depth >= whole) depth -= whole;
@@ -194,9 +186,9 @@ static __device__ __forceinline__ const CUtensorMap *mn_gathered_at(const mn_ope
 /* Apart: in dzᵀ·x, x is gathered and this shard's columns are read in `own`. A kernel of its own, because the
  * others have no registers to spare for the choice. */
 template <enum mn_form Form, class Epilogue, bool Apart>
-static __device__ __forceinline__ void
-mn_producer(const mn_operands<Epilogue::tile::PLANES> &operands, const mn_tile_schedule &schedule,
-            const typename Epilogue::arguments &arguments, const mn_shared &shared) {
+static MN_GPU void mn_producer(const mn_operands<Epilogue::tile::PLANES> &operands,
+                               const mn_tile_schedule &schedule,
+                               const typename Epilogue::arguments &arguments, const mn_shared &shared) {
   typedef typename Epilogue::tile Tile;
   mn_pipeline<Tile::STAGES> pipeline;
   const int lane = threadIdx.x % 32;
@@ -233,23 +225,20 @@ mn_producer(const mn_operands<Epilogue::tile::PLANES> &operands, const mn_tile_s
  * and in the row 8 below. The epilogue reads them through a staging buffer of the warp's own, High rows of
  * Wide columns at a time: there a lane gets 4 neighbouring columns, and a warp whole rows. Columns are
  * swizzled by the row, so that neither the writes nor the reads have bank conflicts. */
-template <int Wide> static __device__ __forceinline__ float *mn_staging_at(float *staging, int row, int col) {
+template <int Wide> static MN_GPU float *mn_staging_at(float *staging, int row, int col) {
   return staging + row * Wide + (col ^ (row & 3) * 8);
 }
 
 /* Copies the accumulators of High rows from `row` (of the warp's 16) and Wide columns from `col`, if the
  * operands are scaled times `unscale`. */
 template <int Wide, int High, bool Scaled>
-static __device__ __forceinline__ void mn_staging_write(float *staging, const float *d, float unscale,
-                                                        int col, int row) {
+static MN_GPU void mn_staging_write(float *staging, const float *d, float unscale, int col, int row) {
   const int lane = threadIdx.x % 32;
   __syncwarp(); /* until all lanes have read the old values */
-#pragma unroll
-  for (int eight = row / 8; eight * 8 < row + High; eight++) {
+  MN_UNROLL(int eight = row / 8; eight * 8 < row + High; eight++) {
     const int mine = lane / 4 + eight * 8 - row;
     if (High >= 8 || (mine >= 0 && mine < High))
-#pragma unroll
-      for (int j = 0; j < Wide / 8; j++) {
+      MN_UNROLL(int j = 0; j < Wide / 8; j++) {
         const int first = (col / 8 + j) * 4 + eight * 2;
         *reinterpret_cast<float2 *>(mn_staging_at<Wide>(staging, mine, j * 8 + lane % 4 * 2)) =
             Scaled ? float2{unscale * d[first], unscale * d[first + 1]} : float2{d[first], d[first + 1]};
@@ -264,7 +253,7 @@ template <int Wide> struct mn_staging_lane {
   enum { ROW_STEP = Wide < 128 ? 128 / Wide : 1, VECTORS = MN_STAGING_FLOATS / Wide / ROW_STEP };
   const int row = threadIdx.x % 32 * 4 / Wide, col = threadIdx.x % 32 * 4 % Wide;
 
-  __device__ __forceinline__ void read(float (&out)[4], float *staging, int vector, int right = 0) const {
+  MN_GPU void read(float (&out)[4], float *staging, int vector, int right = 0) const {
     mn_load<4>(out, mn_staging_at<Wide>(staging, vector * ROW_STEP + row, right + col));
   }
 };
@@ -275,8 +264,7 @@ template <class Tile> struct mn_result {
   const float *accumulators; /* NULL if the slice is in the staging buffer already */
   float unscale;             /* 1 over both operands' factors */
 
-  template <int Wide, int High>
-  __device__ __forceinline__ void stage(float *staging, int col, int row) const {
+  template <int Wide, int High> MN_GPU void stage(float *staging, int col, int row) const {
     static_assert(Wide * High == MN_STAGING_FLOATS);
     if constexpr (Tile::EPILOGUE_WARPS == 0)
       mn_staging_write<Wide, High, Tile::KIND != MN_PLANES_BF16>(staging, accumulators, unscale, col, row);
@@ -285,21 +273,18 @@ template <class Tile> struct mn_result {
 
 /* A warpgroup has read a stage: it arrives at the stage's empty barrier in every CTA of the cluster, since
  * each loads a part of it. */
-template <class Tile>
-static __device__ __forceinline__ void mn_stage_release(const mn_shared &shared, int stage) {
+template <class Tile> static MN_GPU void mn_stage_release(const mn_shared &shared, int stage) {
   const int thread = threadIdx.x % MN_WARPGROUP;
   if (thread < Tile::CLUSTER) mn_barrier_arrive_remote(shared.empty + 8 * stage, thread);
 }
 
 /* One tile's product of single planes, in the registers of the warpgroup. */
 template <enum mn_form Form, class Tile>
-static __device__ __forceinline__ void mn_tile_product(float (&d)[Tile::COLS / 2],
-                                                       mn_pipeline<Tile::STAGES> &pipeline, int k_blocks,
-                                                       const mn_shared &shared) {
+static MN_GPU void mn_tile_product(float (&d)[Tile::COLS / 2], mn_pipeline<Tile::STAGES> &pipeline,
+                                   int k_blocks, const mn_shared &shared) {
   const uint32_t own = threadIdx.x / MN_WARPGROUP * MN_SUBTILE_BYTES;
   mn_pipeline<Tile::STAGES> done = pipeline;
-#pragma unroll
-  for (int i = 0; i < Tile::COLS / 2; i++) d[i] = 0;
+  MN_UNROLL(int i = 0; i < Tile::COLS / 2; i++) d[i] = 0;
   for (int k = 0; k < k_blocks; k++, pipeline.advance()) {
     const uint32_t stage = shared.stages + pipeline.stage * mn_stage_bytes<Tile>;
     mn_barrier_wait(shared.full + 8 * pipeline.stage, pipeline.parity);
@@ -317,31 +302,27 @@ static __device__ __forceinline__ void mn_tile_product(float (&d)[Tile::COLS / 2
 /* Two planes: issues the products of `count` k-blocks, 1 or MN_PROMOTE, as one partial sum. The small
  * products of both come first, because each wgmma truncates to what its accumulators hold. */
 template <enum mn_form Form, class Tile>
-static __device__ __forceinline__ void mn_part_multiply(float (&part)[Tile::COLS / 2],
-                                                        mn_pipeline<Tile::STAGES> &pipeline, int count,
-                                                        const mn_shared &shared) {
+static MN_GPU void mn_part_multiply(float (&part)[Tile::COLS / 2], mn_pipeline<Tile::STAGES> &pipeline,
+                                    int count, const mn_shared &shared) {
   static_assert(MN_PROMOTE == 2);
   const uint32_t own = threadIdx.x / MN_WARPGROUP * MN_SUBTILE_BYTES;
   uint32_t stages[MN_PROMOTE];
-#pragma unroll
-  for (int i = 0; i < MN_PROMOTE; i++) {
+  MN_UNROLL(int i = 0; i < MN_PROMOTE; i++) {
     if (i >= count) break;
     stages[i] = shared.stages + pipeline.stage * mn_stage_bytes<Tile>;
     mn_barrier_wait(shared.full + 8 * pipeline.stage, pipeline.parity);
     mn_stage_multiply_small<Form, Tile>(part, stages[i] + own, stages[i] + 2 * mn_plane_bytes_a<Tile>, i > 0);
     pipeline.advance();
   }
-#pragma unroll
-  for (int i = 0; i < MN_PROMOTE; i++)
+  MN_UNROLL(int i = 0; i < MN_PROMOTE; i++)
     if (i < count)
       mn_stage_multiply<Form, Tile>(part, stages[i] + own, stages[i] + 2 * mn_plane_bytes_a<Tile>);
 }
 
 /* Waits for that partial sum and releases its stages. */
 template <class Tile>
-static __device__ __forceinline__ void mn_part_wait(float (&part)[Tile::COLS / 2],
-                                                    mn_pipeline<Tile::STAGES> &done, int count,
-                                                    const mn_shared &shared) {
+static MN_GPU void mn_part_wait(float (&part)[Tile::COLS / 2], mn_pipeline<Tile::STAGES> &done, int count,
+                                const mn_shared &shared) {
   if (count == 2) {
     mn_wgmma_wait<1>();
     mn_stage_release<Tile>(shared, done.stage);
@@ -358,34 +339,29 @@ static __device__ __forceinline__ void mn_part_wait(float (&part)[Tile::COLS / 2
  * row's last bits therefore depend on which half of a tile it lies in. take() is called while the first is
  * computed; until then d is the product of the tile before. */
 template <enum mn_form Form, class Tile, typename Take>
-static __device__ __forceinline__ void
-mn_tile_product_promoted(float (&d)[Tile::COLS / 2], mn_pipeline<Tile::STAGES> &pipeline, int k_blocks,
-                         const mn_shared &shared, Take take) {
+static MN_GPU void mn_tile_product_promoted(float (&d)[Tile::COLS / 2], mn_pipeline<Tile::STAGES> &pipeline,
+                                            int k_blocks, const mn_shared &shared, Take take) {
   float part[Tile::COLS / 2];
   mn_pipeline<Tile::STAGES> done = pipeline;
   int count = min(MN_PROMOTE - (int)threadIdx.x / MN_WARPGROUP % MN_PROMOTE, k_blocks);
   mn_part_multiply<Form, Tile>(part, pipeline, count, shared);
   take();
   mn_part_wait<Tile>(part, done, count, shared);
-#pragma unroll
-  for (int i = 0; i < Tile::COLS / 2; i++) d[i] = part[i];
+  MN_UNROLL(int i = 0; i < Tile::COLS / 2; i++) d[i] = part[i];
   for (int k = count; k < k_blocks; k += count) {
     count = min(MN_PROMOTE, k_blocks - k);
     mn_part_multiply<Form, Tile>(part, pipeline, count, shared);
     mn_part_wait<Tile>(part, done, count, shared);
-#pragma unroll
-    for (int i = 0; i < Tile::COLS / 2; i++) d[i] += part[i];
+    MN_UNROLL(int i = 0; i < Tile::COLS / 2; i++) d[i] += part[i];
   }
 }
 
 /* Copies the warp's accumulators to its staging buffers, 8 rows at a time, for the epilogue warps. */
 template <class Tile>
-static __device__ __forceinline__ void mn_staging_fill(const float (&d)[Tile::COLS / 2],
-                                                       mn_pipeline<Tile::STAGING> &staging, float unscale,
-                                                       const mn_shared &shared) {
+static MN_GPU void mn_staging_fill(const float (&d)[Tile::COLS / 2], mn_pipeline<Tile::STAGING> &staging,
+                                   float unscale, const mn_shared &shared) {
   const int warp = threadIdx.x / 32;
-#pragma unroll
-  for (int down = 0; down < 16; down += 8, staging.advance()) {
+  MN_UNROLL(int down = 0; down < 16; down += 8, staging.advance()) {
     const int own = warp * Tile::STAGING + staging.stage;
     mn_barrier_wait(shared.staging_empty + 8 * own, staging.parity ^ 1);
     mn_staging_write<Tile::COLS, 8, Tile::KIND != MN_PLANES_BF16>(shared.staging + own * MN_STAGING_FLOATS, d,
@@ -395,9 +371,9 @@ static __device__ __forceinline__ void mn_staging_fill(const float (&d)[Tile::CO
 }
 
 template <enum mn_form Form, class Epilogue>
-static __device__ __forceinline__ void
-mn_consumer(const mn_tile_schedule &schedule, const typename Epilogue::arguments &arguments,
-            const mn_shared &shared, const struct mn_scale *scale_a, const struct mn_scale *scale_b) {
+static MN_GPU void mn_consumer(const mn_tile_schedule &schedule,
+                               const typename Epilogue::arguments &arguments, const mn_shared &shared,
+                               const struct mn_scale *scale_a, const struct mn_scale *scale_b) {
   typedef typename Epilogue::tile Tile;
   constexpr bool STREAMS = Tile::EPILOGUE_WARPS > 0;
   const float unscale = Tile::KIND != MN_PLANES_BF16 ? 1 / (scale_a->factor * scale_b->factor) : 1;
@@ -430,9 +406,8 @@ mn_consumer(const mn_tile_schedule &schedule, const typename Epilogue::arguments
 /* The streaming tile's epilogue: an epilogue warp takes the 16 rows of each of its consumer warps, which are
  * EPILOGUE_WARPS apart, 8 at a time. */
 template <class Epilogue>
-static __device__ __forceinline__ void mn_epilogue_warp(const mn_tile_schedule &schedule,
-                                                        const typename Epilogue::arguments &arguments,
-                                                        const mn_shared &shared) {
+static MN_GPU void mn_epilogue_warp(const mn_tile_schedule &schedule,
+                                    const typename Epilogue::arguments &arguments, const mn_shared &shared) {
   typedef typename Epilogue::tile Tile;
   constexpr int OWNERS = mn_consumer_warps<Tile> / Tile::EPILOGUE_WARPS, SLICES = 2 * OWNERS;
   mn_pipeline<Tile::STAGING> staging;
@@ -443,9 +418,8 @@ static __device__ __forceinline__ void mn_epilogue_warp(const mn_tile_schedule &
   for (int item = mn_cluster(); item < schedule.down * schedule.across; item += mn_clusters())
 #pragma unroll 1
     for (int slice = 0; slice < SLICES; slice++) {
-      const int owner = warp + slice % OWNERS * Tile::EPILOGUE_WARPS,
-                own = owner * Tile::STAGING + staging.stage;
-      const int after = slice + 1;
+      const int after = slice + 1, owner = warp + slice % OWNERS * Tile::EPILOGUE_WARPS;
+      const int own = owner * Tile::STAGING + staging.stage;
       mn_coord next = {at.row + 8, at.col};
       if (OWNERS > 1) next.row = first.row + after % OWNERS * Tile::EPILOGUE_WARPS * 16 + after / OWNERS * 8;
       if (after == SLICES) next = first = mn_warp_coord<Tile>(schedule, item + mn_clusters(), warp);
@@ -458,7 +432,7 @@ static __device__ __forceinline__ void mn_epilogue_warp(const mn_tile_schedule &
     }
 }
 
-template <class Tile> static __device__ __forceinline__ void mn_barriers_init(const mn_shared &shared) {
+template <class Tile> static MN_GPU void mn_barriers_init(const mn_shared &shared) {
   for (int i = 0; i < Tile::STAGES; i++) {
     mn_barrier_init(shared.full + 8 * i, 1);
     mn_barrier_init(shared.empty + 8 * i, Tile::ROWS / 64 * Tile::CLUSTER); /* the cluster's warpgroups */
@@ -480,9 +454,8 @@ static __global__ void __cluster_dims__(Epilogue::tile::CLUSTER, 1, 1)
   extern __shared__ __align__(1024) char stages[]; /* the 128-byte swizzle repeats every 1024 bytes */
   constexpr int CONSUMERS = mn_consumer_warps<tile>, BUFFERS = CONSUMERS * tile::STAGING;
   float *staging = reinterpret_cast<float *>(stages + tile::STAGES * mn_stage_bytes<tile>);
-  const uint32_t full = mn_shared_address(staging + BUFFERS * MN_STAGING_FLOATS),
-                 empty = full + 8 * tile::STAGES;
-  const uint32_t staging_full = empty + 8 * tile::STAGES;
+  const uint32_t full = mn_shared_address(staging + BUFFERS * MN_STAGING_FLOATS);
+  const uint32_t empty = full + 8 * tile::STAGES, staging_full = empty + 8 * tile::STAGES;
   const mn_shared shared = {mn_shared_address(stages),  full,   empty, staging_full,
                             staging_full + 8 * BUFFERS, staging};
   const int warp = threadIdx.x / 32;
@@ -514,8 +487,8 @@ static __global__ void __cluster_dims__(Epilogue::tile::CLUSTER, 1, 1)
 /* Prefetches the part of a CTA tile that is inside the matrix into the L2 cache; a lane takes every 32nd row.
  */
 template <class Tile, typename T>
-static __device__ __forceinline__ void mn_tile_prefetch(const T *matrix, int64_t rows, int64_t cols,
-                                                        int64_t row, int64_t col, int lane) {
+static MN_GPU void mn_tile_prefetch(const T *matrix, int64_t rows, int64_t cols, int64_t row, int64_t col,
+                                    int lane) {
   const int inside = (int)min((int64_t)Tile::COLS, cols - col) * (int)sizeof(T);
   const T *from = matrix + (row + lane) * cols + col;
 #pragma unroll 1

@@ -5,34 +5,35 @@
 #define MN_KERNELS_HOPPER_PTX_CUH
 
 #include <cuda.h>
-#include <stdint.h>
+
+#include "kernels/types.h"
 
 /* The 32-bit shared memory address that PTX instructions take; `barrier` below is such an address. */
-__device__ __forceinline__ uint32_t mn_shared_address(const void *p) {
+MN_GPU uint32_t mn_shared_address(const void *p) {
   return (uint32_t)__cvta_generic_to_shared(p);
 }
 
-__device__ __forceinline__ void mn_barrier_init(uint32_t barrier, int arrivals) {
+MN_GPU void mn_barrier_init(uint32_t barrier, int arrivals) {
   asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"(barrier), "r"(arrivals));
 }
 
 /* Makes initialised mbarriers visible to the cluster and to the TMA. */
-__device__ __forceinline__ void mn_barrier_init_fence() {
+MN_GPU void mn_barrier_init_fence() {
   asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
 }
 
 /* Arrives, and adds `bytes` to the transaction count that completes this phase. */
-__device__ __forceinline__ void mn_barrier_expect(uint32_t barrier, int bytes) {
+MN_GPU void mn_barrier_expect(uint32_t barrier, int bytes) {
   asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(barrier), "r"(bytes)
                : "memory");
 }
 
-__device__ __forceinline__ void mn_barrier_arrive(uint32_t barrier) {
+MN_GPU void mn_barrier_arrive(uint32_t barrier) {
   asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" ::"r"(barrier) : "memory");
 }
 
 /* Arrives at the mbarrier of the same address in CTA `rank` of the cluster. */
-__device__ __forceinline__ void mn_barrier_arrive_remote(uint32_t barrier, uint32_t rank) {
+MN_GPU void mn_barrier_arrive_remote(uint32_t barrier, uint32_t rank) {
   asm volatile("{\n.reg .b32 remote;\nmapa.shared::cluster.u32 remote, %0, %1;\n"
                "mbarrier.arrive.shared::cluster.b64 _, [remote];\n}" ::"r"(barrier),
                "r"(rank)
@@ -41,7 +42,7 @@ __device__ __forceinline__ void mn_barrier_arrive_remote(uint32_t barrier, uint3
 
 /* Waits until the phase of this parity is complete. The phase before the first has parity 1 and is complete.
  */
-__device__ __forceinline__ void mn_barrier_wait(uint32_t barrier, uint32_t parity) {
+MN_GPU void mn_barrier_wait(uint32_t barrier, uint32_t parity) {
   asm volatile("{\n.reg .pred done;\nagain:\n"
                "mbarrier.try_wait.parity.shared::cta.b64 done, [%0], %1;\n"
                "@!done bra again;\n}" ::"r"(barrier),
@@ -50,33 +51,33 @@ __device__ __forceinline__ void mn_barrier_wait(uint32_t barrier, uint32_t parit
 }
 
 /* This cluster's index in the grid, and the number of clusters. */
-__device__ __forceinline__ int mn_cluster() {
+MN_GPU int mn_cluster() {
   return (int)__clusterIdx().x;
 }
-__device__ __forceinline__ int mn_clusters() {
+MN_GPU int mn_clusters() {
   return (int)__clusterGridDimInClusters().x;
 }
 
 /* Synchronises all threads of the cluster. */
-__device__ __forceinline__ void mn_cluster_sync() {
+MN_GPU void mn_cluster_sync() {
   __syncwarp();
   __cluster_barrier_arrive();
   __cluster_barrier_wait();
 }
 
 /* Makes what this thread has seen in global memory visible to the TMA copies that it starts afterwards. */
-__device__ __forceinline__ void mn_tma_fence() {
+MN_GPU void mn_tma_fence() {
   asm volatile("fence.proxy.async.global;" ::: "memory");
 }
 
 /* `count` threads, whole warps, of one CTA synchronise at one of its 16 named barriers; 0 is __syncthreads'.
  */
-__device__ __forceinline__ void mn_named_barrier_sync(int which, int count) {
+MN_GPU void mn_named_barrier_sync(int which, int count) {
   asm volatile("bar.sync %0, %1;" ::"r"(which), "r"(count) : "memory");
 }
 
 /* The L2 cache policy evict_last: lines loaded with it are evicted after all others. */
-__device__ __forceinline__ uint64_t mn_l2_evict_last() {
+MN_GPU uint64_t mn_l2_evict_last() {
   uint64_t policy;
   asm("createpolicy.fractional.L2::evict_last.b64 %0, 1.0;" : "=l"(policy));
   return policy;
@@ -85,55 +86,54 @@ __device__ __forceinline__ uint64_t mn_l2_evict_last() {
 /* Loads the box of `map` at (x, y), x being the contiguous dimension, to the same shared address in every CTA
  * of the cluster whose bit is in `mask`, and completes bytes at the mbarrier of the same address in each.
  * Elements outside the tensor are 0. */
-__device__ __forceinline__ void mn_tma_load(uint32_t to, const CUtensorMap *map, uint32_t barrier, int x,
-                                            int y, uint16_t mask, uint64_t policy) {
+MN_GPU void mn_tma_load(uint32_t to, const CUtensorMap *map, uint32_t barrier, int x, int y, uint16_t mask,
+                        uint64_t policy) {
   asm volatile("cp.async.bulk.tensor.2d.shared::cluster.global.mbarrier::complete_tx::bytes"
                ".multicast::cluster.L2::cache_hint [%0], [%1, {%4, %5}], [%2], %3, %6;" ::"r"(to),
                "l"(map), "r"(barrier), "h"(mask), "r"(x), "r"(y), "l"(policy)
                : "memory");
 }
 
-__device__ __forceinline__ void mn_tma_prefetch_map(const CUtensorMap *map) {
+MN_GPU void mn_tma_prefetch_map(const CUtensorMap *map) {
   asm volatile("prefetch.tensormap [%0];" ::"l"(map) : "memory");
 }
 
 /* Prefetches `bytes` of global memory into the L2 cache; p and bytes are multiples of 16. */
-__device__ __forceinline__ void mn_l2_prefetch(const void *p, int bytes) {
+MN_GPU void mn_l2_prefetch(const void *p, int bytes) {
   asm volatile("cp.async.bulk.prefetch.L2.global [%0], %1;" ::"l"(p), "r"(bytes) : "memory");
 }
 
 /* Sets the number of registers of each thread of this warpgroup (setmaxnreg); 0 for no change. */
-template <int Count> __device__ __forceinline__ void mn_registers_down() {
+template <int Count> MN_GPU void mn_registers_down() {
   if constexpr (Count > 0) asm volatile("setmaxnreg.dec.sync.aligned.u32 %0;" ::"n"(Count));
 }
-template <int Count> __device__ __forceinline__ void mn_registers_up() {
+template <int Count> MN_GPU void mn_registers_up() {
   if constexpr (Count > 0) asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;" ::"n"(Count));
 }
 
 /* wgmma's shared memory descriptor of an operand in the 128-byte swizzle: rows of 128 bytes, 8 of which are
  * the stride of 1024 bytes. K-major: a row is 64 elements of the depth, and `leading` is not read. MN-major:
  * a row is 64 rows or columns of the operand, and the next 64 are `leading` bytes further. */
-__device__ __forceinline__ uint64_t mn_wgmma_descriptor(uint32_t address, int leading) {
+MN_GPU uint64_t mn_wgmma_descriptor(uint32_t address, int leading) {
   return (uint64_t)((address & 0x3ffff) >> 4) | (uint64_t)(leading >> 4) << 16 | (uint64_t)(1024 >> 4) << 32 |
          (uint64_t)1 << 62;
 }
 
-__device__ __forceinline__ void mn_wgmma_fence() {
+MN_GPU void mn_wgmma_fence() {
   asm volatile("wgmma.fence.sync.aligned;" ::: "memory");
 }
-__device__ __forceinline__ void mn_wgmma_commit() {
+MN_GPU void mn_wgmma_commit() {
   asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory");
 }
 /* Waits until at most `Left` committed groups are in flight. */
-template <int Left> __device__ __forceinline__ void mn_wgmma_wait() {
+template <int Left> MN_GPU void mn_wgmma_wait() {
   asm volatile("wgmma.wait_group.sync.aligned %0;" ::"n"(Left) : "memory");
 }
 
 /* Marks the accumulators as changed by the asynchronous wgmmas, so that the compiler moves no read of them
  * above this point. */
-template <int Count> __device__ __forceinline__ void mn_wgmma_define(float (&d)[Count]) {
-#pragma unroll
-  for (int i = 0; i < Count; i++) asm volatile("" : "+f"(d[i])::"memory");
+template <int Count> MN_GPU void mn_wgmma_define(float (&d)[Count]) {
+  MN_UNROLL(int i = 0; i < Count; i++) asm volatile("" : "+f"(d[i])::"memory");
 }
 
 /* wgmma m64nNk16: d = a·b (+ d, if `add`) for 64 rows, N = 256, 128 or 64 columns and a depth of 16, in
@@ -172,7 +172,7 @@ template <int Count> __device__ __forceinline__ void mn_wgmma_define(float (&d)[
     MN_WGMMA(type, "64", MN_REGISTERS_32, MN_ACC32(d, 0), "32", "33", "34", "35", "36")
 
 template <bool Fp16, int TransA, int TransB, int Count>
-__device__ __forceinline__ void mn_wgmma(float (&d)[Count], uint64_t a, uint64_t b, int add) {
+MN_GPU void mn_wgmma(float (&d)[Count], uint64_t a, uint64_t b, int add) {
   static_assert(Count == 128 || Count == 64 || Count == 32);
   if constexpr (Fp16) {
     MN_WGMMA_BY_SIZE("f16");

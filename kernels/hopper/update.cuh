@@ -18,22 +18,13 @@ template <class Rule> struct update_arguments {
 template <enum mn_plane_kind Kind, bool Split> struct weight_vector {
   float floats[4];
 
-  __device__ __forceinline__ void load(const mn_weight<float> &w, int64_t from) {
-    mn_load_once<4>(floats, w.real + from);
+  MN_GPU void load(const mn_weight<float> &w, int64_t from) { mn_load_once<4>(floats, w.real + from); }
+  MN_GPU void get(float (&values)[4]) const {
+    MN_UNROLL(int j = 0; j < 4; j++) values[j] = floats[j];
   }
-  __device__ __forceinline__ void get(float (&values)[4]) const {
-#pragma unroll
-    for (int j = 0; j < 4; j++) values[j] = floats[j];
-  }
-  static __device__ __forceinline__ void store(const mn_weight<float> &w, float factor, int64_t to,
-                                               const float (&values)[4]) {
+  static MN_GPU void store(const mn_weight<float> &w, float factor, int64_t to, const float (&values)[4]) {
     mn_store_once<4>(w.real + to, values);
     mn_planes_store<4, true>(mn_planes_as<Kind>(w.planes), factor, to, values);
-  }
-  template <class Tile>
-  static __device__ __forceinline__ void prefetch(const mn_weight<float> &w, int64_t rows, int64_t cols,
-                                                  int64_t row, int64_t col, int lane) {
-    mn_tile_prefetch<Tile>(w.real, rows, cols, row, col, lane);
   }
 };
 
@@ -41,27 +32,18 @@ template <enum mn_plane_kind Kind, bool Split> struct weight_vector {
 template <> struct weight_vector<MN_PLANES_BF16, true> {
   uint32_t high[2], low[2];
 
-  __device__ __forceinline__ void load(const mn_weight<float> &w, int64_t from) {
+  MN_GPU void load(const mn_weight<float> &w, int64_t from) {
     mn_load_once<2>(high, reinterpret_cast<const uint32_t *>(w.planes.high + from));
     mn_load_once<2>(low, reinterpret_cast<const uint32_t *>(w.low + from));
   }
-  __device__ __forceinline__ void get(float (&values)[4]) const {
-#pragma unroll
-    for (int j = 0; j < 2; j++) mn_join_pair(values[2 * j], values[2 * j + 1], high[j], low[j]);
+  MN_GPU void get(float (&values)[4]) const {
+    MN_UNROLL(int j = 0; j < 2; j++) mn_join_pair(values[2 * j], values[2 * j + 1], high[j], low[j]);
   }
-  static __device__ __forceinline__ void store(const mn_weight<float> &w, float, int64_t to,
-                                               const float (&values)[4]) {
+  static MN_GPU void store(const mn_weight<float> &w, float, int64_t to, const float (&values)[4]) {
     weight_vector v;
-#pragma unroll
-    for (int j = 0; j < 2; j++) mn_split_pair(v.high[j], v.low[j], values[2 * j], values[2 * j + 1]);
+    MN_UNROLL(int j = 0; j < 2; j++) mn_split_pair(v.high[j], v.low[j], values[2 * j], values[2 * j + 1]);
     mn_store_once<2>(reinterpret_cast<uint32_t *>(w.planes.high + to), v.high);
     mn_store_once<2>(reinterpret_cast<uint32_t *>(w.low + to), v.low);
-  }
-  template <class Tile>
-  static __device__ __forceinline__ void prefetch(const mn_weight<float> &w, int64_t rows, int64_t cols,
-                                                  int64_t row, int64_t col, int lane) {
-    mn_tile_prefetch<Tile>(w.planes.high, rows, cols, row, col, lane);
-    mn_tile_prefetch<Tile>(w.low, rows, cols, row, col, lane);
   }
 };
 
@@ -85,56 +67,56 @@ template <class Rule, int Moments, bool Split, class Tile> struct update_epilogu
     int stop; /* not 0: a value was not finite, so the update stops; −1: not known yet */
   };
 
-  static __device__ __forceinline__ void prefetch(const arguments &a, int64_t row, int64_t col, int lane) {
+  static MN_GPU void prefetch(const arguments &a, int64_t row, int64_t col, int lane) {
     if constexpr (tile::EPILOGUE_WARPS == 0 && COLS > WIDE) { /* the other tiles load far enough ahead */
-      vector::template prefetch<tile>(a.w, a.rows, a.cols, row, col, lane);
+      if constexpr (Split) {
+        mn_tile_prefetch<tile>(a.w.planes.high, a.rows, a.cols, row, col, lane);
+        mn_tile_prefetch<tile>(a.w.low, a.rows, a.cols, row, col, lane);
+      } else {
+        mn_tile_prefetch<tile>(a.w.real, a.rows, a.cols, row, col, lane);
+      }
       for (int k = 0; k < Moments; k++)
         mn_tile_prefetch<tile>(a.moments.of[k], a.rows, a.cols, row, col, lane);
     }
   }
 
   /* The offset of the lane's vector i in the buffer that starts at `at`; −1 outside the matrix. */
-  static __device__ __forceinline__ int64_t offset_of(const arguments &a, int i, const mn_coord &at) {
+  static MN_GPU int64_t offset_of(const arguments &a, int i, const mn_coord &at) {
     const part mine;
     const int64_t row = at.row + i * part::ROW_STEP + mine.row, col = at.col + mine.col;
     return row < a.rows && col < a.cols ? row * a.cols + col : -1;
   }
 
-  static __device__ __forceinline__ void load(const arguments &a, state &s, int i, const mn_coord &at) {
+  static MN_GPU void load(const arguments &a, state &s, int i, const mn_coord &at) {
     const int64_t from = offset_of(a, i, at);
     if (from < 0) return;
     s.w[i % AHEAD].load(a.w, from);
-#pragma unroll
-    for (int k = 0; k < Moments; k++) mn_load_once<4>(s.moments[i % AHEAD][k], a.moments.of[k] + from);
+    MN_UNROLL(int k = 0; k < Moments; k++) mn_load_once<4>(s.moments[i % AHEAD][k], a.moments.of[k] + from);
   }
 
-  static __device__ __forceinline__ void begin(const arguments &a, state &s, const mn_coord &first) {
-#pragma unroll
-    for (int i = 0; i < AHEAD; i++) load(a, s, i, first);
-    s.rule = typename Rule::loaded(a.rule);
+  static MN_GPU void begin(const arguments &a, state &s, const mn_coord &first) {
+    MN_UNROLL(int i = 0; i < AHEAD; i++) load(a, s, i, first);
+    s.rule = a.rule.load();
     s.factor = mn_planes_factor(a.w.planes);
     s.stop = a.agreement ? -1 : *a.rule.nonfinite;
   }
 
-  static __device__ __forceinline__ void update_vector(const arguments &a, state &s, int i, int64_t to,
-                                                       float *staging) {
+  static MN_GPU void update_vector(const arguments &a, state &s, int i, int64_t to, float *staging) {
     float gradient[4], w[4], (&moments)[Rule::MOMENTS][4] = s.moments[i % AHEAD];
     part().read(gradient, staging, i);
     s.w[i % AHEAD].get(w);
-#pragma unroll
-    for (int j = 0; j < 4; j++) mn_step(a.rule, s.rule, Moments > 0, gradient[j], w[j], moments, j);
+    MN_UNROLL(int j = 0; j < 4; j++)
+      a.rule.step(s.rule, Moments > 0, gradient[j], w[j], moments[0][j], moments[Rule::MOMENTS - 1][j]);
     if (to < 0 || s.stop) return;
-#pragma unroll
-    for (int k = 0; k < Moments; k++) mn_store_once<4>(a.moments.of[k] + to, moments[k]);
+    MN_UNROLL(int k = 0; k < Moments; k++) mn_store_once<4>(a.moments.of[k] + to, moments[k]);
     vector::store(a.w, s.factor, to, w);
   }
 
   /* One staging buffer, which starts at `at`; an updated vector makes room for the one AHEAD vectors later,
    * the last ones for the buffer's at `next`. */
-  static __device__ __forceinline__ void update_buffer(const arguments &a, state &s, const mn_coord &at,
-                                                       const mn_coord &next, float *staging) {
-#pragma unroll
-    for (int i = 0; i < part::VECTORS; i++) {
+  static MN_GPU void update_buffer(const arguments &a, state &s, const mn_coord &at, const mn_coord &next,
+                                   float *staging) {
+    MN_UNROLL(int i = 0; i < part::VECTORS; i++) {
       update_vector(a, s, i, offset_of(a, i, at), staging);
       if (i + AHEAD < part::VECTORS)
         load(a, s, i + AHEAD, at);
@@ -143,16 +125,14 @@ template <class Rule, int Moments, bool Split, class Tile> struct update_epilogu
     }
   }
 
-  static __device__ __forceinline__ void finish(const arguments &a, state &s, const mn_result<tile> &result,
-                                                const mn_coord &at, const mn_coord &next, float *staging) {
+  static MN_GPU void finish(const arguments &a, state &s, const mn_result<tile> &result, const mn_coord &at,
+                            const mn_coord &next, float *staging) {
     if (s.stop < 0) s.stop = mn_agreed_flag(a.agreement, a.rule.nonfinite, WARPS * gridDim.x);
     if constexpr (tile::EPILOGUE_WARPS > 0) { /* the slice is one staging buffer */
       update_buffer(a, s, at, next, staging);
     } else {
-#pragma unroll
-      for (int across = 0; across < COLS; across += WIDE)
-#pragma unroll
-        for (int down = 0; down < result.ROWS; down += HIGH) {
+      MN_UNROLL(int across = 0; across < COLS; across += WIDE)
+        MN_UNROLL(int down = 0; down < result.ROWS; down += HIGH) {
           const bool last_down = down + HIGH == result.ROWS, last = last_down && across + WIDE == COLS;
           const mn_coord below = {last_down ? at.row : at.row + down + HIGH,
                                   at.col + across + last_down * WIDE};

@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "kernels/kernels.h"
+#include "kernels/planes.h"
 #include "kernels/real.h"
 
 static mn_status mn_ranks_join_cpu(struct mn_device *device) {
@@ -22,8 +23,9 @@ static void copy_rows(char *to, size_t to_row, const char *from, size_t from_row
 
 /* Copies the columns of `whole`, [rows, cols], to the pieces of all ranks, which stand one after the other
  * with rows as wide as the widest share; or copies them back. */
-static void divide(int size, const struct mn_ranks_plan *p, char *whole, char *pieces, int64_t rows,
-                   int64_t cols, size_t unit, int to_whole) {
+static void divide(const struct mn_ranks *r, const struct mn_ranks_plan *p, char *whole, char *pieces,
+                   int64_t rows, int64_t cols, size_t unit, int to_whole) {
+  const int size = r->shards.size;
   const size_t row = (size_t)cols * unit, width = (size_t)p->widest * unit;
   for (int q = 0; q < size; q++) {
     int64_t first;
@@ -46,8 +48,7 @@ static mn_status mn_allgather_cpu(struct mn_device *device, void *whole, const v
     const int64_t count = rows - at < p.rows ? rows - at : p.rows;
     copy_rows(r->staging[0], width, (const char *)piece + (size_t)at * row, row, count, row);
     MN_TRY(mn_mpi_allgather(r->shards.mpi, r->staging[1], r->staging[0], (size_t)count * width));
-    divide(r->shards.size, &p, (char *)whole + (size_t)(at * cols) * unit, r->staging[1], count, cols, unit,
-           1);
+    divide(r, &p, (char *)whole + (size_t)(at * cols) * unit, r->staging[1], count, cols, unit, 1);
   }
   return MN_OK;
 }
@@ -83,8 +84,7 @@ static mn_status mn_reduce_scatter_cpu(struct mn_device *device, void *piece, co
   MN_TRY(mn_ranks_plan(&p, device, cols, unit));
   for (int64_t at = 0; at < rows; at += p.rows) {
     const int64_t count = rows - at < p.rows ? rows - at : p.rows;
-    divide(r->shards.size, &p, (char *)whole + (size_t)(at * cols) * unit, r->staging[0], count, cols, unit,
-           0);
+    divide(r, &p, (char *)whole + (size_t)(at * cols) * unit, r->staging[0], count, cols, unit, 0);
     MN_TRY(mn_mpi_alltoall(r->shards.mpi, r->staging[1], r->staging[0], (size_t)(count * p.widest) * unit));
     add_up((char *)piece + (size_t)(at * p.share) * unit, r->staging[1], count, p.share, p.widest,
            r->shards.size, unit);

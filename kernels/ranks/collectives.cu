@@ -6,6 +6,7 @@
 #include <algorithm>
 
 #include "kernels/cuda.cuh"
+#include "kernels/planes.h"
 #include "kernels/ranks/peer.h"
 
 /* NCCL's stable interface, version 2: its functions with their parameters, all of which return an error, and
@@ -38,20 +39,18 @@ struct nccl_functions {
   bool there;
 };
 
-static nccl_functions load() {
-  nccl_functions n = {};
-  void *library = dlopen("libnccl.so.2", RTLD_NOW);
-  n.there = library != nullptr;
+static const nccl_functions &nccl() {
+  static const nccl_functions functions = [] {
+    nccl_functions n = {};
+    void *library = dlopen("libnccl.so.2", RTLD_NOW);
+    n.there = library != nullptr;
 #define FIND(name, ...)                                                                                      \
   if (n.there) *reinterpret_cast<void **>(&n.name) = dlsym(library, "nccl" #name);                           \
   n.there = n.there && n.name;
-  NCCL(FIND)
-  FIND(GetErrorString)
-  return n;
-}
-
-static const nccl_functions &nccl() {
-  static const nccl_functions functions = load();
+    NCCL(FIND)
+    FIND(GetErrorString)
+    return n;
+  }();
   return functions;
 }
 
@@ -264,8 +263,7 @@ mn_status mn_reduce_scatter_cuda(struct mn_device *device, void *piece, const vo
 }
 
 /* to[count] = from, in words of 4 bytes, unless the flag is raised, if there is one. */
-static __global__ void __launch_bounds__(MN_CUDA_THREADS)
-    copy_unless_kernel(unsigned *to, const unsigned *from, int64_t count, const int *unless) {
+MN_CUDA_KERNEL copy_unless_kernel(unsigned *to, const unsigned *from, int64_t count, const int *unless) {
   const int64_t i = static_cast<int64_t>(blockIdx.x) * blockDim.x + threadIdx.x;
   if (i < count && !(unless && *unless)) to[i] = from[i];
 }

@@ -38,6 +38,18 @@ struct mn_ranks {
 };
 enum { MN_RANKS_STAGING = 32 << 20 };
 
+/* The plane of an operand x whose columns are gathered from the shards of a replica. A product x·Wᵀ begins
+ * with this shard's own columns and goes on with the next shard's; it waits for those that are still on
+ * their way. */
+struct mn_arrival {
+  int shard, shards;
+  int pending; /* whether others' columns may be on their way */
+  unsigned
+      *arrived; /* then: [shards] in memory that the shards share; not 0 once a shard's columns have come */
+  const void *own; /* this shard's columns, [rows, cols / shards], which x·Wᵀ and dzᵀ·x read here instead of
+                      in the plane; NULL if they are in the plane */
+};
+
 /* Allocates memory that the collectives of the team (the shards or the replicas) may reach: all its ranks
  * call it in the same order. It only makes exchanges of such memory faster. Freed by release. NULL on the
  * CPU. */

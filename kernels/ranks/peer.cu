@@ -67,13 +67,13 @@ struct words {
   unsigned count; /* words of a piece */
   unsigned share, cols, apart;
 
-  __device__ __forceinline__ unsigned of_whole(unsigned i) const { return i / share * cols + i % share; }
-  __device__ __forceinline__ unsigned of_piece(unsigned i) const { return i / share * apart + i % share; }
+  MN_GPU unsigned of_whole(unsigned i) const { return i / share * cols + i % share; }
+  MN_GPU unsigned of_piece(unsigned i) const { return i / share * apart + i % share; }
 };
 
 /* Calls work(i) for this thread's words of a piece, UNROLL of them, blockDim.x apart: the same words on every
  * GPU for the same CTA, so that a CTA has to wait for its counterparts alone. */
-template <typename Work> static __device__ __forceinline__ void for_own_words(unsigned count, Work work) {
+template <typename Work> static MN_GPU void for_own_words(unsigned count, Work work) {
   for (unsigned i = blockIdx.x * blockDim.x * UNROLL + threadIdx.x; i < count;
        i += gridDim.x * blockDim.x * UNROLL)
     work(i);
@@ -94,13 +94,11 @@ static __global__ void __launch_bounds__(BESIDE_THREADS)
   }
   for_own_words(w.count, [&](unsigned first) {
     uint4 values[UNROLL];
-#pragma unroll
-    for (int u = 0; u < UNROLL; u++)
+    MN_UNROLL(int u = 0; u < UNROLL; u++)
       if (first + u * blockDim.x < w.count) values[u] = piece[first + u * blockDim.x];
     for (int q = 0; q < size; q++) {
       uint4 *to = whole.at[(rank + q) % size];
-#pragma unroll
-      for (int u = 0; u < UNROLL; u++)
+      MN_UNROLL(int u = 0; u < UNROLL; u++)
         if (first + u * blockDim.x < w.count) to[w.of_whole(first + u * blockDim.x)] = values[u];
     }
   });
@@ -121,27 +119,22 @@ static __global__ void __launch_bounds__(BESIDE_THREADS)
     unsigned at[UNROLL];
     uint4 next[UNROLL], word[UNROLL];
     Real sums[UNROLL][WIDTH];
-#pragma unroll
-    for (int u = 0; u < UNROLL; u++) {
+    MN_UNROLL(int u = 0; u < UNROLL; u++) {
       at[u] = w.of_whole(min(first + u * blockDim.x, w.count - 1));
       next[u] = __ldcg(whole.at[0] + at[u]);
     }
     for (int q = 0; q < size; q++) {
-#pragma unroll
-      for (int u = 0; u < UNROLL; u++) {
+      MN_UNROLL(int u = 0; u < UNROLL; u++) {
         word[u] = next[u];
         if (q + 1 < size) next[u] = __ldcg(whole.at[q + 1] + at[u]);
       }
-#pragma unroll
-      for (int u = 0; u < UNROLL; u++) {
+      MN_UNROLL(int u = 0; u < UNROLL; u++) {
         Real values[WIDTH];
         memcpy(values, &word[u], sizeof values);
-#pragma unroll
-        for (int k = 0; k < WIDTH; k++) sums[u][k] = q > 0 ? sums[u][k] + values[k] : values[k];
+        MN_UNROLL(int k = 0; k < WIDTH; k++) sums[u][k] = q > 0 ? sums[u][k] + values[k] : values[k];
       }
     }
-#pragma unroll
-    for (int u = 0; u < UNROLL; u++) {
+    MN_UNROLL(int u = 0; u < UNROLL; u++) {
       memcpy(&word[u], sums[u], sizeof word[u]); /* and not to the piece, which would be byte by byte */
       if (first + u * blockDim.x < w.count) piece[w.of_piece(first + u * blockDim.x)] = word[u];
     }
@@ -264,10 +257,9 @@ mn_status mn_peer_send(struct mn_device *device, const struct mn_team *team, voi
                        int64_t rows, int64_t cols, int to) {
   const size_t pitch = cols * device->real, share = pitch / team->size;
   const of_team<char> theirs = team_at(find(team, staging), team, static_cast<char *>(staging));
-  MN_CUDA_TRY(cudaMemcpy2DAsync(theirs.at[to] + team->rank * share, pitch,
-                                static_cast<const char *>(whole) + to * share, pitch, share, rows,
-                                cudaMemcpyDeviceToDevice, device->cuda->stream));
-  return MN_OK;
+  MN_CUDA_RETURN(cudaMemcpy2DAsync(theirs.at[to] + team->rank * share, pitch,
+                                   static_cast<const char *>(whole) + to * share, pitch, share, rows,
+                                   cudaMemcpyDeviceToDevice, device->cuda->stream));
 }
 
 static mn_status meet(struct mn_device *device, const struct mn_team *team, arrivals *at) {
@@ -310,9 +302,8 @@ static __global__ void await_kernel(const unsigned *arrived, int own) {
 mn_status mn_peer_arrived(struct mn_device *device, struct mn_arrival *a) {
   a->pending = 0;
   MN_TRY(mn_branch_fork_cuda(device, MN_BRANCH_SHARDS));
-  MN_CUDA_TRY(cudaMemsetAsync(a->arrived, 0, a->shards * sizeof *a->arrived,
-                              device->cuda->branches[MN_BRANCH_SHARDS]));
-  return MN_OK;
+  MN_CUDA_RETURN(cudaMemsetAsync(a->arrived, 0, a->shards * sizeof *a->arrived,
+                                 device->cuda->branches[MN_BRANCH_SHARDS]));
 }
 
 mn_status mn_peer_complete(struct mn_device *device, const struct mn_operand *whole) {
@@ -371,10 +362,6 @@ static void make(offer *o, const struct mn_device *device, void *memory) {
   if (file) (void)fclose(file);
 }
 
-static bool is_reached(const offer &theirs, const offer &mine) {
-  return theirs.made && mine.made && strcmp(theirs.host, mine.host) == 0 && strcmp(theirs.gpu, mine.gpu) != 0;
-}
-
 /* Maps the whole team's `memory`, an allocation of its own; *out is NULL if any rank cannot. */
 static mn_status share(struct mn_device *device, const struct mn_team *team, mn_peer_memory **out,
                        void *memory, size_t bytes) {
@@ -389,7 +376,8 @@ static mn_status share(struct mn_device *device, const struct mn_team *team, mn_
   m->of[team->rank] = memory;
   for (int q = 0; q < team->size && status == MN_OK; q++)
     if (q != team->rank)
-      mapped &= is_reached(all[q], mine) &&
+      mapped &= all[q].made && mine.made && strcmp(all[q].host, mine.host) == 0 &&
+                strcmp(all[q].gpu, mine.gpu) != 0 &&
                 cudaIpcOpenMemHandle(&m->of[q], all[q].handle, cudaIpcMemLazyEnablePeerAccess) == cudaSuccess;
   (void)cudaGetLastError(); /* NCCL can do without */
   if (status == MN_OK) status = collect(device, team, all_mapped, mapped);

@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "kernels/planes.h"
 #include "train/minnow.h"
 
 /* In the order of `names`, by which minnow_peer_open takes them. */

@@ -12,7 +12,7 @@
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
-#include <stdint.h>
+#include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -34,12 +34,9 @@ mn_status mn_atomic_file_fail(const char *doing, const char *path, int error) {
 }
 
 /* The folder of `path`, or ".". */
-static void folder_name(char *out, size_t size, const char *path) {
-  size_t length = (size_t)(basename(path) - path);
-  if (length == 0)
-    snprintf(out, size, ".");
-  else
-    snprintf(out, size, "%.*s", (int)(length > 1 ? length - 1 : 1), path);
+static void folder_name(char out[MN_ATOMIC_FILE_PATH], const char *path) {
+  const int length = (int)(basename(path) - path);
+  snprintf(out, MN_ATOMIC_FILE_PATH, "%.*s", length > 1 ? length - 1 : 1, length ? path : ".");
 }
 
 int mn_atomic_file_is_free(const char *path) {
@@ -71,7 +68,7 @@ mn_status mn_atomic_file_resolve(char out[MN_ATOMIC_FILE_PATH], const char *path
 
 mn_status mn_atomic_file_list(const char *path, void (*take)(void *to, const char *entry), void *to) {
   char folder[MN_ATOMIC_FILE_PATH];
-  folder_name(folder, sizeof folder, path);
+  folder_name(folder, path);
   DIR *entries = opendir(folder);
   if (!entries && errno == ENOENT) return MN_OK;
   if (!entries) return mn_atomic_file_fail("list the folder", folder, errno);
@@ -95,25 +92,14 @@ mn_status mn_atomic_file_exists(const char *path, int *there) {
   return *there || errno == ENOENT || errno == ENOTDIR ? MN_OK : mn_atomic_file_fail("look at", path, errno);
 }
 
-/* A unique name beside `path`: at most MN_ATOMIC_FILE_PATH bytes, as create has checked. */
-static void temporary_name(char *out, const char *path) {
-  uint64_t word;
-  MN_REQUIRE(getentropy(&word, sizeof word) == 0);
-  int length = snprintf(out, MN_ATOMIC_FILE_PATH, "%s%s%016llx", path, suffix, (unsigned long long)word);
-  MN_REQUIRE(length > 0 && length < MN_ATOMIC_FILE_PATH);
-}
-
-static int is_temporary(const char *entry, const char *base) {
-  size_t length = strlen(base);
-  if (strncmp(entry, base, length) != 0 || strncmp(entry + length, suffix, sizeof suffix - 1) != 0) return 0;
-  const char *digits = entry + length + sizeof suffix - 1;
-  return strlen(digits) == SUFFIX_DIGITS && strspn(digits, "0123456789abcdef") == SUFFIX_DIGITS;
-}
-
 static void remove_stale(void *to, const char *entry) {
   const struct mn_atomic_file *file = to;
+  const char *base = basename(file->path);
+  const size_t length = strlen(base), digits = length + sizeof suffix - 1;
   char path[2 * MN_ATOMIC_FILE_PATH];
-  if (!is_temporary(entry, basename(file->path))) return;
+  if (strncmp(entry, base, length) != 0 || strncmp(entry + length, suffix, sizeof suffix - 1) != 0) return;
+  if (strlen(entry) != digits + SUFFIX_DIGITS) return;
+  if (strspn(entry + digits, "0123456789abcdef") != SUFFIX_DIGITS) return;
   snprintf(path, sizeof path, "%s/%s", file->folder, entry);
   if (mn_atomic_file_is_stale(path)) unlink(path);
 }
@@ -133,12 +119,16 @@ static mn_status check_path(const char *path, mode_t *mode) {
 
 mn_status mn_atomic_file_create(struct mn_atomic_file *file, const char *path) {
   mode_t mode;
+  uint64_t word;
   file->fd = -1;
   MN_TRY(mn_atomic_file_resolve(file->path, path));
-  folder_name(file->folder, sizeof file->folder, file->path);
+  folder_name(file->folder, file->path);
   MN_TRY(check_path(file->path, &mode));
   (void)mn_atomic_file_list(file->path, remove_stale, file); /* if it cannot be listed, they stay */
-  temporary_name(file->temporary, file->path);
+  MN_REQUIRE(getentropy(&word, sizeof word) == 0);
+  const int length =
+      snprintf(file->temporary, sizeof file->temporary, "%s%s%016" PRIx64, file->path, suffix, word);
+  MN_REQUIRE(length > 0 && length < MN_ATOMIC_FILE_PATH); /* as resolving has checked */
   file->fd = open(file->temporary, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, mode ? mode : 0666);
   if (file->fd >= 0) flock(file->fd, LOCK_EX | LOCK_NB);
   /* If the permissions cannot be set, the file keeps those that it has. */
@@ -165,7 +155,7 @@ void mn_atomic_file_discard(struct mn_atomic_file *file) {
 /* A file system that cannot sync folders returns EINVAL, which is ignored. */
 mn_status mn_atomic_file_sync_folder(const char *path) {
   char folder[MN_ATOMIC_FILE_PATH];
-  folder_name(folder, sizeof folder, path);
+  folder_name(folder, path);
   int fd = open(folder, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
   if (fd < 0) return errno == EACCES ? MN_OK : mn_atomic_file_fail("open the folder", folder, errno);
   int failed = TEMP_FAILURE_RETRY(fsync(fd)) != 0 && errno != EINVAL && errno != ENOTSUP;

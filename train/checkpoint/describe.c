@@ -5,7 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "data/class_names.h"
+#include "data/dataset.h"
 #include "data/hdf5/hdf5.h"
 #include "data/order.h"
 #include "kernels/device.h"

@@ -39,11 +39,7 @@ extern const struct mn_checkpoint_field mn_checkpoint_tensor_fields[];
 extern const char *const mn_checkpoint_groups[MN_CHECKPOINT_ARRAYS];
 
 #define MN_CHECKPOINT_CLASSES "/classes" /* the group of `class_names`, in the dataset `names` */
-extern const char *const mn_checkpoint_standards[MN_SIDES]; /* the groups of `standard`: mean, scale */
-
-/* The format_version that a checkpoint is written as: the least that its content needs, so that an older
- * minnow reads it, or refuses it. */
-int64_t mn_checkpoint_version(const struct mn_checkpoint *checkpoint);
+extern const char *const mn_checkpoint_standards[MN_SIDES + 1]; /* of `standard`; the last is that above */
 
 /* *ours: whether the root's attribute `format` is that of minnow's checkpoints. */
 mn_status mn_checkpoint_format(struct mn_hdf5_file *file, int *ours);
@@ -119,8 +115,5 @@ mn_status mn_sums_values(struct mn_sums *sums, struct mn_hdf5_file *file, const 
 /* Reads the lines of a file; lines is 0 if the attribute is missing. MN_BAD_DATA: it is no text of fixed
  * length below MN_HDF5_TEXT, or names no dataset. */
 mn_status mn_sums_read(struct mn_sums *sums, struct mn_hdf5_file *file);
-
-/* Refuses a file with lines that no content was compared with: the content is missing. */
-mn_status mn_sums_check_met(const struct mn_sums *sums, struct mn_hdf5_file *file);
 
 #endif

@@ -10,6 +10,7 @@
 #include "data/dataset.h"
 #include "data/hdf5/file.h"
 #include "data/hdf5/hdf5.h"
+#include "kernels/planes.h"
 #include "kernels/text.h"
 #include "kernels/types.h"
 #include "train/checkpoint/reader.h"
@@ -237,9 +238,8 @@ static mn_status read_names(struct mn_reader *reader) {
   c->class_names = (struct mn_class_names){outputs, calloc((size_t)outputs, sizeof *c->class_names.names)};
   if (!c->class_names.names) return mn_fail(MN_NO_MEMORY, "no memory for the names of classes");
   MN_TRY(mn_hdf5_read(&reader->file, &names, MN_HDF5_STORED, &all, packed));
-  if (reader->sums.lines)
-    MN_TRY(mn_sums_values(&reader->sums, &reader->file, MN_CHECKPOINT_CLASSES, "names", packed,
-                          (size_t)outputs * width));
+  MN_TRY(mn_sums_values(&reader->sums, &reader->file, MN_CHECKPOINT_CLASSES, "names", packed,
+                        (size_t)outputs * width));
   for (int64_t k = 0; k < outputs; k++) {
     memcpy(c->class_names.names[k], packed + (size_t)k * width, width);
     if (k && strcmp(c->class_names.names[k - 1], c->class_names.names[k]) >= 0)
@@ -282,14 +282,11 @@ static mn_status read_kind(struct mn_reader *reader) {
   MN_TRY(mn_sums_read(&reader->sums, &reader->file));
   reader->checkpoint->checksums = reader->sums.lines;
   MN_TRY(mn_hdf5_members(&reader->file, &reader->file.root, NULL, NULL, &count));
-  for (int side = 0; side < MN_SIDES; side++) {
-    MN_TRY(mn_hdf5_find(&reader->file, &reader->file.root, mn_checkpoint_standards[side], &group));
+  for (int i = 0; i <= MN_SIDES; i++) {
+    MN_TRY(mn_hdf5_find(&reader->file, &reader->file.root, mn_checkpoint_standards[i], &group));
     count -= group.kind != MN_HDF5_NOTHING;
     mn_hdf5_release(&group);
   }
-  MN_TRY(mn_hdf5_find(&reader->file, &reader->file.root, MN_CHECKPOINT_CLASSES, &group));
-  count -= group.kind != MN_HDF5_NOTHING;
-  mn_hdf5_release(&group);
   reader->checkpoint->alone = count == 2;
   return MN_OK;
 }
@@ -315,7 +312,10 @@ static mn_status read_file(struct mn_reader *reader) {
   }
   MN_TRY(read_small(reader, "fingerprint", 0, NULL, c->fingerprint, MN_CHECKPOINT_FINGERPRINT,
                     &c->fingerprint_count));
-  return mn_sums_check_met(&reader->sums, &reader->file);
+  const struct mn_sums *sums = &reader->sums;
+  if (sums->met == sums->lines) return MN_OK;
+  return mn_fail(MN_BAD_DATA, "%s is damaged: %d of the %d things that its checksums cover are not there: %s",
+                 reader->file.path, sums->lines - sums->met, sums->lines, reader->file.remedy);
 }
 
 mn_status mn_reader_run(mn_status (*read)(struct mn_reader *reader), struct mn_reader *reader,

@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "data/dataset.h"
+#include "kernels/planes.h"
 #include "train/checkpoint/layout.h"
 #include "train/fit.h"
 

@@ -7,7 +7,6 @@
 #include <string.h>
 #include <time.h>
 
-#include "data/class_names.h"
 #include "data/hdf5/hdf5.h"
 #include "train/checkpoint/layout.h"
 
@@ -66,16 +65,6 @@ static mn_status write_fields(struct writer *writer, hid_t object, const struct 
   return MN_OK;
 }
 
-/* Properties of the file and of each group: no times; links and attributes in order of creation, all in the
- * object's own header, since the B-trees that HDF5 uses for more than a few could be damaged too. */
-static int set_creation(hid_t creation) {
-  unsigned order = H5P_CRT_ORDER_TRACKED | H5P_CRT_ORDER_INDEXED;
-  return H5Pset_obj_track_times(creation, 0) >= 0 && H5Pset_link_creation_order(creation, order) >= 0 &&
-         H5Pset_attr_creation_order(creation, order) >= 0 &&
-         H5Pset_link_phase_change(creation, MN_CHECKPOINT_TENSORS, 0) >= 0 &&
-         H5Pset_attr_phase_change(creation, MN_CHECKPOINT_TENSORS, 0) >= 0;
-}
-
 /* Writes one of a tensor's arrays into the group at `path`; with its value, its factors. */
 static mn_status write_array(struct writer *writer, hid_t group, const char *path,
                              const struct mn_checkpoint_tensor *tensor, int which) {
@@ -121,15 +110,16 @@ static mn_status write_names(struct writer *writer) {
   const struct mn_class_names *names = &writer->checkpoint->class_names;
   const hsize_t count = (hsize_t)names->count;
   const struct mn_hdf5_slab all = {.rank = 1, .count = {count}};
+  size_t width = 1;
+  for (hsize_t k = 0; k < count; k++)
+    if (strlen(names->names[k]) > width) width = strlen(names->names[k]);
   hid_t group =
       H5Gcreate2(writer->file.root.id, MN_CHECKPOINT_CLASSES, H5P_DEFAULT, writer->creation, H5P_DEFAULT);
-  hid_t type = mn_hdf5_text_type(mn_class_names_width(names));
+  hid_t type = mn_hdf5_text_type(width);
   hid_t dataset = group < 0 || type < 0 ? -1 : mn_hdf5_create(group, "names", type, 1, &count);
-  const size_t width = type < 0 ? 0 : H5Tget_size(type);
-  char *packed = calloc(count, width + 1);
+  char *packed = calloc(count, width);
   if (!packed) return mn_fail(MN_NO_MEMORY, "no memory for the names of classes");
-  for (hsize_t k = 0; k < count; k++)
-    memcpy(packed + k * width, names->names[k], strnlen(names->names[k], width));
+  for (hsize_t k = 0; k < count; k++) memcpy(packed + k * width, names->names[k], strlen(names->names[k]));
   mn_status status =
       mn_sums_values(&writer->sums, NULL, MN_CHECKPOINT_CLASSES, "names", packed, count * width);
   if (dataset < 0 || mn_hdf5_write(dataset, type, &all, packed) < 0 || writer->file.disk.error)
@@ -140,9 +130,15 @@ static mn_status write_names(struct writer *writer) {
   return group < 0 || H5Gclose(group) < 0 ? write_failed(writer, "a group") : status;
 }
 
+/* Properties of the file and of each group: no times; links and attributes in order of creation, all in the
+ * object's own header, since the B-trees that HDF5 uses for more than a few could be damaged too. */
 static mn_status create_file(struct writer *writer) {
-  writer->creation = H5Pcreate(H5P_FILE_CREATE); /* a class of the groups' properties */
-  if (writer->creation >= 0 && set_creation(writer->creation))
+  const unsigned order = H5P_CRT_ORDER_TRACKED | H5P_CRT_ORDER_INDEXED;
+  const hid_t creation = writer->creation = H5Pcreate(H5P_FILE_CREATE); /* a class of the groups' too */
+  if (creation >= 0 && H5Pset_obj_track_times(creation, 0) >= 0 &&
+      H5Pset_link_creation_order(creation, order) >= 0 && H5Pset_attr_creation_order(creation, order) >= 0 &&
+      H5Pset_link_phase_change(creation, MN_CHECKPOINT_TENSORS, 0) >= 0 &&
+      H5Pset_attr_phase_change(creation, MN_CHECKPOINT_TENSORS, 0) >= 0)
     writer->file.root.id = mn_hdf5_disk_open(&writer->file.disk, writer->file.path, writer->creation);
   if (writer->file.root.id >= 0) return MN_OK;
   if (writer->file.disk.error) return write_failed(writer, "it");
@@ -151,7 +147,8 @@ static mn_status create_file(struct writer *writer) {
 
 static mn_status write_all(struct writer *writer) {
   const struct mn_checkpoint *c = writer->checkpoint;
-  const int64_t version = mn_checkpoint_version(c);
+  /* The least that the content needs, so that an older minnow reads it, or refuses it. */
+  const int64_t version = c->standard[MN_Y][0].value || c->class_names.count ? 3 : 2;
   MN_TRY(create_file(writer));
   MN_TRY(write_text(writer, writer->file.root.id, "format", MN_CHECKPOINT_FORMAT));
   MN_TRY(write_attribute(writer, writer->file.root.id, "format_version", H5T_STD_I64LE, H5T_NATIVE_INT64, 0,
@@ -193,23 +190,17 @@ static mn_status write_file(const struct mn_checkpoint *checkpoint, const struct
 }
 
 /* A file beyond the limit on sizes is an error, not the end of a program that has no handler of SIGXFSZ. */
-static mn_status write_within_limit(const struct mn_checkpoint *checkpoint,
-                                    const struct mn_atomic_file *file) {
-  const struct timespec at_once = {0, 0};
-  sigset_t limit, before;
-  MN_REQUIRE(sigemptyset(&limit) == 0 && sigaddset(&limit, SIGXFSZ) == 0);
-  MN_REQUIRE(pthread_sigmask(SIG_BLOCK, &limit, &before) == 0);
-  mn_status status = write_file(checkpoint, file);
-  if (!sigismember(&before, SIGXFSZ)) (void)sigtimedwait(&limit, NULL, &at_once);
-  MN_REQUIRE(pthread_sigmask(SIG_SETMASK, &before, NULL) == 0);
-  return status;
-}
-
 mn_status mn_checkpoint_write(const struct mn_checkpoint *checkpoint, const char *path,
                               const struct mn_atomic_file_hook *hook) {
+  const struct timespec at_once = {0, 0};
   struct mn_atomic_file file;
+  sigset_t limit, before;
   MN_TRY(mn_atomic_file_create(&file, path));
-  mn_status status = write_within_limit(checkpoint, &file);
+  MN_REQUIRE(sigemptyset(&limit) == 0 && sigaddset(&limit, SIGXFSZ) == 0);
+  MN_REQUIRE(pthread_sigmask(SIG_BLOCK, &limit, &before) == 0);
+  mn_status status = write_file(checkpoint, &file);
+  if (!sigismember(&before, SIGXFSZ)) (void)sigtimedwait(&limit, NULL, &at_once);
+  MN_REQUIRE(pthread_sigmask(SIG_SETMASK, &before, NULL) == 0);
   if (status == MN_OK) return mn_atomic_file_publish(&file, 1, hook);
   mn_atomic_file_discard(&file);
   return status;

@@ -6,7 +6,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "data/class_names.h"
 #include "data/dataset_file.h"
 #include "data/held_out.h"
 #include "data/synthetic.h"

@@ -78,10 +78,6 @@ mn_status mn_checkpoint_best(char best[MN_CHECKPOINT_PATH], const char *path) {
 
 /* ---- keeping ---- */
 
-static int links_missing(int error) {
-  return error == EPERM || error == EOPNOTSUPP || error == ENOSYS || error == EMLINK;
-}
-
 static void number_name(char *out, const char *path, int number) { /* shorter than the temporary name */
   MN_REQUIRE(mn_run_file_number(out, MN_ATOMIC_FILE_PATH, path, number) == 0);
 }
@@ -99,17 +95,11 @@ static mn_status make_room(const char *path, int keep) {
     number_name(from, path, i);
     number_name(to, path, i + 1);
     int failed = (i == 0 ? link : mn_atomic_file_rename_new)(from, to) != 0;
-    if (failed && i == 0 && links_missing(errno)) failed = mn_atomic_file_rename_new(from, to) != 0;
+    if (failed && i == 0 && (errno == EPERM || errno == EOPNOTSUPP || errno == ENOSYS || errno == EMLINK))
+      failed = mn_atomic_file_rename_new(from, to) != 0; /* there are no links */
     if (failed) return mn_atomic_file_fail(i == 0 ? "link" : "rename", from, errno);
   }
   return MN_OK;
-}
-
-/* After a failure, number 1 becomes `path` again. If both are the same file, rename has no effect. */
-static void take_back(const char *path) {
-  char first[MN_ATOMIC_FILE_PATH];
-  number_name(first, path, 1);
-  if (rename(first, path) == 0) unlink(first);
 }
 
 /* A save: of which run, to which path as it was named, how many files it keeps, and whether one has moved. */
@@ -127,9 +117,12 @@ static mn_status before(void *data, const char *resolved, int fresh) {
   return make_room(resolved, save->keep);
 }
 
+/* Number 1 becomes `resolved` again. If both are the same file, rename has no effect. */
 static void undo(void *data, const char *resolved) {
   const struct save *save = data;
-  if (save->moved) take_back(resolved);
+  char first[MN_ATOMIC_FILE_PATH];
+  number_name(first, resolved, 1);
+  if (save->moved && rename(first, resolved) == 0) unlink(first);
 }
 
 mn_status mn_checkpoint_save(const struct mn_checkpoint *checkpoint, const char *path, int keep) {

@@ -19,7 +19,7 @@ struct mn_checkpoint_lock {
 /* Opens and locks the file; *again: another run removed it meanwhile. */
 static mn_status take_lock(struct mn_checkpoint_lock *lock, const char *path, int *again) {
   struct stat held, there;
-  *again = 0;
+  *again = lock->empty = 0;
   lock->fd = open(lock->path, O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK, 0666);
   if (lock->fd < 0)
     return mn_fail(MN_NO_CREATE, "cannot save %s: cannot create %s: %s: name a folder that can be written",
@@ -38,50 +38,34 @@ static mn_status take_lock(struct mn_checkpoint_lock *lock, const char *path, in
   return MN_OK;
 }
 
-/* Refuses run.1.h5 while the run of run.h5 trains, which may keep a file of that name, and the reverse. The
- * caller holds its own lock, so that of two runs that begin at once one sees the other. */
-static mn_status check_names(const char *path, const char *resolved) {
-  char other[MN_ATOMIC_FILE_PATH];
-  MN_TRY(mn_run_file_locked(other, resolved));
-  if (!*other) return MN_OK;
-  return mn_fail(
-      MN_NO_CREATE,
-      "cannot save %s: a run is saving to %s beside it, and one of the two may take the other's name: "
-      "wait for its end, or name another checkpoint",
-      path, other);
-}
-
-static void drop(struct mn_checkpoint_lock *lock) {
-  if (lock->fd >= 0) close(lock->fd);
-  free(lock);
-}
-
 mn_status mn_checkpoint_lock(struct mn_checkpoint_lock **out, const char *path) {
-  char resolved[MN_ATOMIC_FILE_PATH];
+  char resolved[MN_ATOMIC_FILE_PATH], other[MN_ATOMIC_FILE_PATH];
   int again;
   mn_status status;
   *out = NULL;
   MN_TRY(mn_atomic_file_resolve(resolved, path));
-  struct mn_checkpoint_lock *lock = calloc(1, sizeof *lock);
+  struct mn_checkpoint_lock *lock = *out = calloc(1, sizeof *lock);
   if (!lock) return mn_fail(MN_NO_MEMORY, "no memory to lock %s", path);
   int length = snprintf(lock->path, sizeof lock->path, "%s" MN_RUN_FILE_LOCK, resolved);
   MN_REQUIRE(length < MN_ATOMIC_FILE_PATH); /* a temporary name, which is longer, fits */
   do status = take_lock(lock, path, &again);
   while (again);
-  if (status != MN_OK) {
-    drop(lock);
-    return status;
-  }
-  status = check_names(path, resolved);
-  if (status == MN_OK)
-    *out = lock;
-  else
-    mn_checkpoint_unlock(lock);
+  /* Refuses run.1.h5 while the run of run.h5 trains, which may keep a file of that name, and the reverse. The
+   * own lock is held already, so that of two runs that begin at once one sees the other. */
+  if (status == MN_OK) status = mn_run_file_locked(other, resolved);
+  if (status == MN_OK && *other)
+    status = mn_fail(
+        MN_NO_CREATE,
+        "cannot save %s: a run is saving to %s beside it, and one of the two may take the other's name: "
+        "wait for its end, or name another checkpoint",
+        path, other);
+  if (status != MN_OK) mn_checkpoint_unlock(lock), *out = NULL;
   return status;
 }
 
 void mn_checkpoint_unlock(struct mn_checkpoint_lock *lock) {
   if (!lock) return;
   if (lock->empty) unlink(lock->path); /* before the lock ends: another run notices, and creates it anew */
-  drop(lock);
+  if (lock->fd >= 0) close(lock->fd);
+  free(lock);
 }

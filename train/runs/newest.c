@@ -6,12 +6,6 @@
 #include "train/checkpoint/layout.h"
 #include "train/runs/names.h"
 
-/* Appends `words` in `format`, which has one %s; cuts the text if `size` is too small. */
-static void append(char *text, size_t size, const char *format, const char *words) {
-  size_t length = strlen(text);
-  if (length + 1 < size) snprintf(text + length, size - length, format, words);
-}
-
 /* Reads the file `name`. *damaged: it is damaged or missing, and an older one may take its place. */
 static mn_status read_one(struct mn_checkpoint **out, const char *name, int *damaged) {
   int there;
@@ -32,7 +26,8 @@ static mn_status set_aside(const char *path, const char *damaged, char *skipped,
     char name[MN_ATOMIC_FILE_PATH], renamed[MN_ATOMIC_FILE_PATH];
     if (!damaged[number] || mn_run_file_number(name, sizeof name, path, number) != 0) continue;
     MN_TRY(mn_run_file_set_aside(renamed, name, "damaged"));
-    append(skipped, size, "; kept as %s", renamed);
+    const size_t length = strlen(skipped);
+    snprintf(skipped + length, size - length, "; kept as %s", renamed);
   }
   return MN_OK;
 }
@@ -59,7 +54,9 @@ mn_status mn_checkpoint_load_newest(struct mn_checkpoint **out, const char *path
       return status;
     }
     mn_checkpoint_free(*out), *out = NULL; /* the path of another run: y.2.h5 need not be y.h5's number 2 */
-    if (status != MN_OK) append(skipped, skipped_size, *skipped ? "; %s" : "%s", mn_message());
+    const size_t length = strlen(skipped);
+    if (status != MN_OK)
+      snprintf(skipped + length, skipped_size - length, *skipped ? "; %s" : "%s", mn_message());
     damaged[number] = status != MN_OK && status != MN_NO_INPUT;
   }
   if (!memchr(damaged, 1, sizeof damaged))

@@ -45,24 +45,19 @@ struct mn_saver {
 
 /* ---- the thread ---- */
 
-/* The factors that the next step finds, or chooses; a model without its training lacks them. */
-static void note_factors(struct mn_saver *saver) {
-  if (saver->checkpoint->alone) return;
-  for (int i = 0; i < saver->checkpoint->tensor_count; i++) {
-    const struct mn_scale *scales = saver->scales[i];
-    if (!scales) continue;
-    saver->checkpoint->tensors[i].factor = scales[0].factor;
-    saver->checkpoint->tensors[i].gradient_factor = mn_scale_next(&scales[1]);
-  }
-}
-
 static mn_status download_and_write(struct mn_saver *saver) {
   struct mn_device *device = saver->device;
   for (int i = 0; i < saver->count && saver->copy; i++) {
     const struct array *array = &saver->arrays[i];
     MN_TRY(mn_download_beside(device, *array->to, (const char *)saver->copy + array->at, array->bytes));
   }
-  note_factors(saver);
+  /* The factors that the next step finds, or chooses; a model without its training lacks them. */
+  for (int i = 0; i < saver->checkpoint->tensor_count && !saver->checkpoint->alone; i++) {
+    const struct mn_scale *scales = saver->scales[i];
+    if (!scales) continue;
+    saver->checkpoint->tensors[i].factor = scales[0].factor;
+    saver->checkpoint->tensors[i].gradient_factor = mn_scale_next(&scales[1]);
+  }
   if (saver->what & MN_SAVE_BEST) MN_TRY(mn_checkpoint_save(saver->checkpoint, saver->best, 1));
   return saver->what & MN_SAVE_NEWEST ? mn_checkpoint_save(saver->checkpoint, saver->path, saver->keep)
                                       : MN_OK;
@@ -151,8 +146,7 @@ static void add_array(struct mn_saver *saver, const struct mn_tensor *t, const v
 
 mn_status mn_saver_open(struct mn_saver **out, const char *path, int keep, const struct mn_model *model,
                         const struct mn_optimizer *optimizer) {
-  *out = NULL;
-  struct mn_saver *saver = calloc(1, sizeof *saver);
+  struct mn_saver *saver = *out = calloc(1, sizeof *saver);
   if (!saver) return mn_fail(MN_NO_MEMORY, "no memory to save");
   saver->device = model->device;
   saver->optimizer = optimizer;
@@ -161,11 +155,7 @@ mn_status mn_saver_open(struct mn_saver **out, const char *path, int keep, const
   saver->path = strdup(path);
   mn_status status =
       saver->path ? mn_describe_model(&saver->checkpoint, model) : mn_fail(MN_NO_MEMORY, "no memory to save");
-  if (status != MN_OK) {
-    mn_saver_close(saver);
-    return status;
-  }
-  for (int i = 0; i < model->count; i++) {
+  for (int i = 0; i < model->count && status == MN_OK; i++) {
     const struct mn_tensor *t = model->parameters[i];
     struct mn_checkpoint_tensor *saved = &saver->checkpoint->tensors[i];
     add_array(saver, t, NULL, &saved->value, 0);
@@ -175,8 +165,8 @@ mn_status mn_saver_open(struct mn_saver **out, const char *path, int keep, const
     }
     if (t->scales) add_array(saver, t, t->scales, &saver->scales[i], 2 * sizeof *t->scales);
   }
-  *out = saver;
-  return MN_OK;
+  if (status != MN_OK) mn_saver_close(saver), *out = NULL;
+  return status;
 }
 
 void mn_saver_history(struct mn_saver *saver, const struct mn_text *history, int count) {
