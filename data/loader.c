@@ -1,17 +1,12 @@
 /* The loader turns positions in the order of samples into row numbers, and the device gathers these rows. One
  * gather takes a full filling from memory; rows in a file take one gather per window (data/windows.h).
- *
- * Scaled planes are written by the gather: a batch's scale follows from the largest |x| of each row, noted
- * when the row was read. If a filling spans several windows, its scales follow after the last: its rows are
- * gathered as they are, and a second gather writes the planes. */
+ * Where planes are scaled, hooks choose their scales (data/scaling.h). */
 #include "data/loader.h"
 
-#include <math.h>
 #include <stdlib.h>
-#include <string.h>
 
+#include "data/scaling.h"
 #include "data/windows.h"
-#include "kernels/planes.h"
 #include "kernels/ranks/collectives.h"
 
 struct mn_loader {
@@ -26,15 +21,14 @@ struct mn_loader {
   int64_t done, within;       /* batches that are finished; samples taken of the current one */
   int64_t targets;            /* columns of y that are gathered */
   size_t y_first, y_row;      /* bytes of a row before these columns, and of the columns */
-  int64_t scales;             /* in a list: batches of a filling; 0 without scaled planes */
   struct mn_windows windows;
+  struct mn_scaling scaling;
   /* the buffers */
   int next; /* the one to fill next */
-  /* one array of the scales of a filling's batches, if planes are scaled, and the numbers of its rows */
-  struct mn_scale *list[MN_LOADER_BUFFERS], *uploaded[MN_LOADER_BUFFERS]; /* on the host; on the device */
+  int64_t *numbers[MN_LOADER_BUFFERS],
+      *uploaded[MN_LOADER_BUFFERS]; /* of a filling's rows, and on the device */
   struct mn_operand x[MN_LOADER_BUFFERS];
   char *y[MN_LOADER_BUFFERS];
-  char *apart; /* [room] for scaled planes in MN_PLACE_FILE: x of several windows, in its form */
 };
 
 static int in_file(const struct mn_loader *l) {
@@ -54,26 +48,6 @@ static int64_t divide(struct mn_loader *l, int64_t samples) {
 /* The batches that `rows` of this rank belong to. */
 static int64_t batches_of(const struct mn_loader *l, int64_t rows) {
   return (rows + l->share - 1) / l->share;
-}
-
-/* The row numbers in a list, behind its scales. */
-static int64_t *numbers_in(const struct mn_loader *l, struct mn_scale *list) {
-  _Static_assert(sizeof *list == sizeof(int64_t), "one array of both");
-  return (int64_t *)(list + l->scales);
-}
-
-static mn_status take_x(struct mn_loader *l, int i) {
-  const struct mn_rows_form *form = &l->placement.form;
-  struct mn_operand *x = &l->x[i];
-  x->cols = l->dataset->inputs;
-  if (!l->scales)
-    return mn_device_allocate(l->device, form->bf16 ? &x->planes[0] : &x->real, l->room, form->x_row);
-  x->scale = l->uploaded[i];
-  x->headroom = MN_HEADROOM_X;
-  for (int p = 0; p < l->device->planes; p++)
-    MN_TRY(mn_device_allocate(l->device, &x->planes[p], l->room * x->cols, l->device->plane));
-  if (l->placement.place != MN_PLACE_FILE || l->apart) return MN_OK;
-  return mn_device_allocate(l->device, (void **)&l->apart, l->room, form->x_row);
 }
 
 static mn_status check(const struct mn_dataset *dataset, const struct mn_loader_config *config) {
@@ -100,15 +74,17 @@ static mn_status prepare(struct mn_loader *l, const struct mn_loader_config *con
     l->y_first = (size_t)config->first_target * each;
     l->y_row = (size_t)l->targets * each;
   }
-  l->scales = l->placement.form.scaled && !config->reals ? batches_of(l, l->room) : 0;
+  for (int i = 0; i < MN_LOADER_BUFFERS; i++) l->x[i].cols = l->dataset->inputs;
+  const int scaled = l->placement.form.scaled && !config->reals;
+  MN_TRY(mn_scaling_open(&l->scaling, &l->placement, scaled ? batches_of(l, l->room) : 0, l->room, l->x));
   /* Never reset: another loader on the device may still need it. */
   if (l->placement.place != MN_PLACE_DEVICE && device->type == MN_DEVICE_CUDA)
     device->reserved_sms = MN_GATHER_MULTIPROCESSORS;
-  const int64_t count = l->scales + l->room;
   for (int i = 0; i < MN_LOADER_BUFFERS; i++) {
-    MN_TRY(mn_allocate_host(device, (void **)&l->list[i], (size_t)count * sizeof *l->list[i]));
-    MN_TRY(mn_device_allocate(device, (void **)&l->uploaded[i], count, sizeof *l->uploaded[i]));
-    MN_TRY(take_x(l, i));
+    void **x = l->placement.form.bf16 ? &l->x[i].planes[0] : &l->x[i].real;
+    MN_TRY(mn_allocate_host(device, (void **)&l->numbers[i], (size_t)l->room * sizeof *l->numbers[i]));
+    MN_TRY(mn_device_allocate(device, (void **)&l->uploaded[i], l->room, sizeof *l->uploaded[i]));
+    if (!scaled) MN_TRY(mn_device_allocate(device, x, l->room, l->placement.form.x_row));
     if (l->y_row) MN_TRY(mn_device_allocate(device, (void **)&l->y[i], l->room, l->y_row));
   }
   return mn_windows_open(&l->windows, &l->placement, config->seed, config->shuffled, config->position);
@@ -137,15 +113,15 @@ void mn_loader_close(struct mn_loader *l) {
   /* The device may still gather an unused filling. */
   (void)mn_synchronize(l->device);
   mn_windows_close(&l->windows);
+  const int scaled = l->scaling.batches > 0;
+  mn_scaling_close(&l->scaling, l->x);
   for (int i = 0; i < MN_LOADER_BUFFERS; i++) {
-    for (int p = 0; p < 2; p++)
-      mn_device_release(l->device, l->x[i].planes[p], l->room * l->dataset->inputs, l->device->plane);
-    mn_release_host(l->device, l->list[i]);
-    mn_device_release(l->device, l->uploaded[i], l->scales + l->room, sizeof(struct mn_scale));
-    mn_device_release(l->device, l->x[i].real, l->room, l->placement.form.x_row);
+    void *x = l->placement.form.bf16 ? l->x[i].planes[0] : l->x[i].real;
+    mn_release_host(l->device, l->numbers[i]);
+    mn_device_release(l->device, l->uploaded[i], l->room, sizeof *l->uploaded[i]);
+    if (!scaled) mn_device_release(l->device, x, l->room, l->placement.form.x_row);
     mn_device_release(l->device, l->y[i], l->room, l->y_row);
   }
-  mn_device_release(l->device, l->apart, l->room, l->placement.form.x_row);
   mn_placement_release(&l->placement, l->placement.place, &l->placement.rows, l->dataset->rows);
   free(l);
 }
@@ -153,25 +129,18 @@ void mn_loader_close(struct mn_loader *l) {
 /* ---- filling ---- */
 
 /* Takes the next samples, up to the end of the window or of the filling's batches: appends this rank's row
- * numbers to the `rows` in the list, and returns their new count. */
-static int64_t take(struct mn_loader *l, struct mn_scale *list, int64_t rows, int64_t batches,
+ * numbers to the buffer's `rows`, and returns their new count. */
+static int64_t take(struct mn_loader *l, int buffer, int64_t rows, int64_t batches,
                     const struct mn_window *window) {
   struct mn_windows *w = &l->windows;
   for (; l->done < batches && w->at < window->count; w->at++) {
     const int64_t number = window->numbers[w->at];
-    if (l->within >= l->first && l->within < l->first + l->share) numbers_in(l, list)[rows++] = number;
-    struct mn_scale *scale = &list[l->done]; /* over all replicas' rows, so that all have the same */
-    if (l->scales) scale->largest = fmaxf(l->within ? scale->largest : 0, window->rows.largest[number]);
+    if (l->within >= l->first && l->within < l->first + l->share) l->numbers[buffer][rows++] = number;
+    if (window->rows.largest)
+      mn_scaling_note(&l->scaling, buffer, l->done, l->within == 0, window->rows.largest[number]);
     if (++l->within == l->each) l->within = 0, l->done++;
   }
   return rows;
-}
-
-/* Makes `g` write the buffer's planes. */
-static void into_planes(const struct mn_loader *l, int buffer, struct mn_gather *g) {
-  memcpy(g->planes, l->x[buffer].planes, sizeof g->planes);
-  g->scales = l->x[buffer].scale;
-  g->batch = l->share;
 }
 
 /* Gathers samples first … end − 1 of the buffer by their row numbers: x in its form to `x` or, if `x` is
@@ -180,19 +149,18 @@ static mn_status gather(struct mn_loader *l, int buffer, int64_t first, int64_t 
                         const struct mn_rows *rows, char *x) {
   const struct mn_rows_form *form = &l->placement.form;
   struct mn_gather g = {.count = end - first,
-                        .rows = numbers_in(l, l->uploaded[buffer]) + first,
+                        .rows = l->uploaded[buffer] + first,
                         .of = {{.from = rows->x, .bytes = form->x_row}},
                         .far = l->placement.place != MN_PLACE_DEVICE};
-  struct mn_scale *list = l->list[buffer];
-  for (int64_t i = 0; l->scales && i < batches_of(l, end); i++)
-    list[i].factor = mn_scale_factor(list[i].largest, MN_HEADROOM_X, 1);
-  /* In any case: the scales are of all replicas' rows. */
-  MN_TRY(mn_copy(l->device, l->uploaded[buffer], list, (size_t)(l->scales + end) * sizeof *list));
+  MN_TRY(
+      mn_scaling_choose(&l->scaling, buffer, &l->x[buffer], batches_of(l, end))); /* by all replicas' rows */
   if (first == end) return MN_OK; /* all belong to other replicas */
+  MN_TRY(mn_copy(l->device, l->uploaded[buffer] + first, l->numbers[buffer] + first,
+                 (size_t)(end - first) * sizeof *l->numbers[buffer]));
   if (x)
     g.of[0].to = x + (size_t)first * form->x_row;
   else
-    into_planes(l, buffer, &g);
+    mn_scaling_into(&l->x[buffer], l->share, &g);
   if (l->y_row) {
     g.of[1].to = l->y[buffer] + (size_t)first * l->y_row;
     g.of[1].from = (const char *)rows->y + l->y_first;
@@ -207,10 +175,10 @@ static mn_status fill(struct mn_loader *l, int buffer, int64_t samples) {
   int64_t taken = 0, gathered = 0;
   struct mn_window *window;
   MN_TRY(mn_windows_get(&l->windows, &window));
-  const int apart = l->scales && in_file(l) && window->count - l->windows.at < samples;
-  char *x = apart ? l->apart : l->placement.form.bf16 ? l->x[buffer].planes[0] : l->x[buffer].real;
+  const int apart = l->scaling.apart && window->count - l->windows.at < samples;
+  char *x = apart ? l->scaling.apart : l->placement.form.bf16 ? l->x[buffer].planes[0] : l->x[buffer].real;
   for (;;) {
-    taken = take(l, l->list[buffer], taken, batches, window);
+    taken = take(l, buffer, taken, batches, window);
     if (in_file(l) || l->done == batches) MN_TRY(gather(l, buffer, gathered, taken, &window->rows, x));
     gathered = in_file(l) ? taken : 0;
     if (l->windows.at == window->count) {
@@ -220,10 +188,7 @@ static mn_status fill(struct mn_loader *l, int buffer, int64_t samples) {
     if (l->done == batches) break;
     MN_TRY(mn_windows_get(&l->windows, &window));
   }
-  if (!apart) return MN_OK;
-  struct mn_gather planes = {.count = taken, .of = {{.from = l->apart, .bytes = l->placement.form.x_row}}};
-  into_planes(l, buffer, &planes);
-  return mn_gather(l->device, &planes);
+  return apart ? mn_scaling_finish(&l->scaling, &l->x[buffer], l->share, taken) : MN_OK;
 }
 
 mn_status mn_loader_fill(struct mn_loader *l, int64_t samples, struct mn_batch *batch, int *number) {
@@ -251,7 +216,7 @@ struct mn_batch mn_batch_part(const struct mn_loader *l, const struct mn_batch *
   for (int i = 0; i < 2; i++)
     if (part.x.planes[i]) part.x.planes[i] = (char *)part.x.planes[i] + (size_t)first * plane_row;
   int64_t unused;
-  if (part.x.scale) part.x.scale += first / mn_own_rows(l->device->ranks, l->batch, &unused);
+  mn_scaling_skip(&part.x, first / mn_own_rows(l->device->ranks, l->batch, &unused));
   if (part.y) part.y = (char *)part.y + (size_t)first * l->y_row;
   return part;
 }

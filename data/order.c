@@ -37,13 +37,8 @@ mn_status mn_order_open(struct mn_order **out, int64_t rows, uint64_t seed, int 
   if (!order)
     return mn_fail(MN_NO_MEMORY, "no memory for the order of %lld rows (%lld bytes)", (long long)rows,
                    (long long)count * 8);
-  order->rows = rows;
-  order->count = count;
-  /* Not count·64 − rows, which may not fit. */
-  order->missing = MN_ORDER_EXTENT - 1 - (rows - 1) % MN_ORDER_EXTENT;
-  order->epoch = -1;
-  order->shuffled = shuffled;
-  order->seed = seed;
+  *order = (struct mn_order){.rows = rows, .count = count, .epoch = -1, .shuffled = shuffled, .seed = seed};
+  order->missing = MN_ORDER_EXTENT - 1 - (rows - 1) % MN_ORDER_EXTENT; /* count·64 − rows may not fit */
   return MN_OK;
 }
 

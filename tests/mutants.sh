@@ -406,7 +406,7 @@ mutant "child: a crash goes unnoticed" data/hdf5/hdf5.c 'if (WIFEXITED(how) || W
 
 # the order of samples
 o=data/order.c
-mutant "order: as stored, but shuffled" $o 'order->shuffled = shuffled;' 'order->shuffled = 1;'
+mutant "order: as stored, but shuffled" $o '.shuffled = shuffled' '.shuffled = 1'
 mutant "order: short windows not looked for" $o \
   'if (*window + 1 < mn_order_windows(order) && offset >= start_of(order, *window + 1)) ++*window;' ''
 mutant "order: the short extent taken for whole" $o '- (short_before ? order->missing : 0)' ''
@@ -454,14 +454,13 @@ mutant "loader: one buffer" $a 'l->next = (buffer + 1) %' 'l->next = 0 %'
 mutant "loader: each window to the buffer's first row" $a 'g.of[0].to = x + (size_t)first * form->x_row;' 'g.of[0].to = x;'
 mutant "loader: part of a batch with the first targets" $a 'part.y = (char *)part.y + (size_t)first * l->y_row;' ''
 mutant "loader: rows in memory end with a window" $a '    if (l->done == batches) break;' '    if (l->done == batches || !in_file(l)) break;'
-mutant "loader: one factor for all batches of a filling" $a 'part.x.scale += first / mn_own_rows(l->device->ranks, l->batch, &unused);' ';'
+mutant "loader: one factor for all batches of a filling" data/scaling.c 'if (x->scale) x->scale += batches;' ''
 mutant "loader: planes of the filling's first batch" $a 'part.x.planes[i] = (char *)part.x.planes[i] + (size_t)first * plane_row' \
   '(void)plane_row'
-mutant "loader: the largest of all fillings" $a 'l->within ? scale->largest : 0' 'scale->largest'
-mutant "loader: the largest of the last row" $a 'fmaxf(l->within ? scale->largest : 0, window->rows.largest[number])' \
-  'window->rows.largest[number]'
-mutant "loader: planes under the first window's largest" $a 'apart = l->scales && in_file(l) && window->count - l->windows.at < samples;' 'apart = 0;'
-mutant "loader: planes, though reals were asked for" $a 'form.scaled && !config->reals ?' 'form.scaled ?'
+mutant "loader: the largest of all fillings" data/scaling.c 'first ? 0 : scale->largest' 'scale->largest'
+mutant "loader: the largest of the last row" data/scaling.c 'fmaxf(first ? 0 : scale->largest, largest)' 'largest'
+mutant "loader: planes under the first window's largest" $a 'apart = l->scaling.apart && window->count - l->windows.at < samples;' 'apart = 0;'
+mutant "loader: planes, though reals were asked for" $a 'form.scaled && !config->reals;' 'form.scaled;'
 g=kernels/memory.c
 mutant "gather: rows as they stand" $g '(size_t)(g->rows ? g->rows[i] : i) * apart' '(size_t)i * apart'
 mutant "gather: one factor for all batches" $g 'g->scales[i / g->batch].factor' 'g->scales[0].factor'

@@ -12,6 +12,7 @@
 #include "tests/skip.h"
 #include "train/command/log.h"
 #include "train/optimizer.h"
+#include "train/speed.h"
 
 static char folder[] = "/tmp/minnow-log-XXXXXX", path[64];
 

@@ -1,6 +1,7 @@
 /* The trainer gives steps ahead, several at a time, from rows that wait in one place or another: none of that
  * may show in what training leads to, nor in what is told of it. */
 #include "tests/trainer_run.h"
+#include "train/speed.h"
 
 /* One run at one go from memory; others step by step, in strides, from other places, resumed in another. */
 static void how_steps_are_given_does_not_show(void **state) {

@@ -69,8 +69,7 @@ mn_status mn_evaluator_open(struct mn_evaluator **out, struct mn_model *model, s
                             enum mn_pass_kind kind, int64_t batch, enum mn_place place) {
   struct mn_evaluator *e = *out = calloc(1, sizeof *e);
   if (!e) return mn_fail(MN_NO_MEMORY, "no memory for an evaluation");
-  e->model = model;
-  e->dataset = dataset;
+  *e = (struct mn_evaluator){.model = model, .dataset = dataset};
   e->batch = batch < dataset->rows ? batch : dataset->rows;
   mn_status status = open_parts(e, kind, place);
   if (status != MN_OK) mn_evaluator_close(e), *out = NULL;

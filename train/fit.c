@@ -1,4 +1,4 @@
-/* What a model expects of rows, the units of its outputs, and the words for both. */
+/* What a model expects of rows, and the units of its outputs. */
 #include "train/fit.h"
 
 #include <math.h>
@@ -6,17 +6,6 @@
 #include <stdlib.h>
 
 #include "data/dataset.h"
-
-const char *mn_model_words(char out[MN_MODEL_WORDS], const struct mn_model_config *c) {
-  int used = snprintf(out, MN_MODEL_WORDS, "%ld inputs", (long)c->inputs);
-  for (int i = 0; i < c->depth; i++)
-    used += snprintf(out + used, MN_MODEL_WORDS - (size_t)used, "%s%ld", i ? " -> " : ", blocks of ",
-                     (long)c->hidden[i]);
-  used += snprintf(out + used, MN_MODEL_WORDS - (size_t)used, " channels in %ld groups", (long)c->groups);
-  if (c->head) used += snprintf(out + used, MN_MODEL_WORDS - (size_t)used, ", a head of %ld", (long)c->head);
-  snprintf(out + used, MN_MODEL_WORDS - (size_t)used, ", %s", mn_loss_name(c->loss));
-  return out;
-}
 
 mn_status mn_model_check_data(const struct mn_model_config *c, const char *model, struct mn_dataset *d,
                               const char *data, int targets) {

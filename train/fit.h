@@ -30,8 +30,4 @@ MN_API size_t mn_model_real(const struct mn_model *model);
  * another number; MN_NO_MEMORY. */
 mn_status mn_model_name_classes(struct mn_model *model, const struct mn_class_names *names);
 
-/* A model's layers and their sizes in words. Returns out. */
-enum { MN_MODEL_WORDS = 1024 };
-const char *mn_model_words(char out[MN_MODEL_WORDS], const struct mn_model_config *config);
-
 #endif

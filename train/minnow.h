@@ -20,7 +20,8 @@
 #include "train/evaluate.h"              /* evaluation, prediction */
 #include "train/fit.h"                   /* units of x and y */
 #include "train/runs/runs.h"             /* saving and resuming runs */
-#include "train/trainer.h"               /* training; models and passes: train/model.h, train/pass.h */
+#include "train/speed.h"
+#include "train/trainer.h" /* training; models and passes: train/model.h, train/pass.h */
 #include "train/version.h"
 
 #endif

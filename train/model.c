@@ -65,14 +65,6 @@ mn_status mn_model_measure(struct mn_model *model) {
   return MN_OK;
 }
 
-/* The forward, dW and, except in the first layer, dx: each multiplies and adds once for every weight. */
-double mn_model_step_flops(const struct mn_model *model) {
-  double flops = 0;
-  for (int i = 0; i < model->depth; i++)
-    flops += (i == 0 ? 4.0 : 6.0) * (double)model->layers[i].inputs * (double)model->layers[i].whole;
-  return flops;
-}
-
 /* Makes of a layer this rank's shard: neighbouring outputs; of a block, whole groups. */
 static mn_status divide(struct mn_layer *layer, const struct mn_ranks *ranks) {
   const int shards = mn_ranks_shards(ranks);

@@ -61,9 +61,6 @@ MN_API mn_status mn_model_train(struct mn_model *model, enum mn_epilogue_kind ho
  * shards; every rank calls it. */
 mn_status mn_model_measure(struct mn_model *model);
 
-/* Floating-point operations of the matrix products of a training step, for one row. */
-MN_API double mn_model_step_flops(const struct mn_model *model);
-
 int64_t mn_model_size(const struct mn_model_config *config); /* parameters, of all tensors together */
 MN_API int64_t mn_model_outputs(const struct mn_model_config *config); /* K: width of the last layer */
 

@@ -69,9 +69,7 @@ mn_status mn_pass_record(struct mn_pass **out, struct mn_model *model, const str
                    (long)rows, (long)clipping->rows);
   struct mn_pass *pass = *out = calloc(1, sizeof *pass);
   if (!pass) return mn_fail(MN_NO_MEMORY, "no memory for a pass");
-  pass->model = model;
-  pass->rows = rows;
-  pass->batch = config->batch;
+  *pass = (struct mn_pass){.model = model, .rows = rows, .batch = config->batch};
   mn_status status = mn_tape_open(&pass->tape, model->device, trains || config->kind == MN_PASS_SEEDED);
   if (status == MN_OK) pass->tape->clipping = clipping;
   if (status == MN_OK) pass->tape->replicas = (int)(config->batch / rows);

@@ -214,20 +214,3 @@ mn_status mn_trainer_run(struct mn_trainer *t, int64_t until,
 mn_status mn_trainer_step(struct mn_trainer *t) {
   return mn_trainer_run(t, t->progress.step + 1, NULL, NULL);
 }
-
-/* Waiting for less than a tenth of the time is not the bound: without it a run would gain only that tenth. */
-static const char *bound_of(const struct mn_trainer *t, double waiting) {
-  if (!(waiting >= 0.1)) return "the step";
-  if (t->times.reading > 0.5 * t->times.waiting) return "the disk";
-  int far = mn_loader_placement(t->loader)->place != MN_PLACE_DEVICE;
-  return far && t->model->device->type == MN_DEVICE_CUDA ? "the link" : "the gathering of rows";
-}
-
-struct mn_trainer_speed mn_trainer_speed(const struct mn_trainer *t) {
-  double samples = (double)(t->times.steps * samples_a_step(t)) / t->times.running;
-  double waiting = t->times.waiting / t->times.running;
-  return (struct mn_trainer_speed){.samples = samples,
-                                   .flops = samples * mn_model_step_flops(t->model),
-                                   .waiting = waiting,
-                                   .bound = bound_of(t, waiting)};
-}

@@ -78,13 +78,6 @@ struct mn_progress {
   int64_t skipped_running; /* … and how many of the last steps in a row */
 };
 
-/* What follows from mn_trainer.times. */
-struct mn_trainer_speed {
-  double samples, flops; /* a second, while running; NaN before the first step */
-  double waiting;        /* share of the time */
-  const char *bound;     /* what bounds it: "the step", "the link", "the disk" or "the gathering of rows" */
-};
-
 struct mn_launch; /* steps given to the device */
 
 struct mn_trainer {
@@ -141,8 +134,6 @@ MN_API void mn_trainer_close(struct mn_trainer *trainer); /* NULL is fine; befor
  * returned after `tell` got the steps before it, and again at each later call. */
 MN_API mn_status mn_trainer_run(struct mn_trainer *trainer, int64_t until,
                                 int (*tell)(void *to, const struct mn_trainer *trainer), void *to);
-
-MN_API struct mn_trainer_speed mn_trainer_speed(const struct mn_trainer *trainer);
 
 /* One step. */
 MN_API mn_status mn_trainer_step(struct mn_trainer *trainer);

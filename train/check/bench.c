@@ -6,6 +6,7 @@
  * is the memory of one training run. Matrices are random, because products of constant matrices run faster.
  * Labels are 0. */
 #include "train/check/check.h"
+#include "train/speed.h"
 
 #include <math.h>
 #include <stdlib.h>

@@ -146,14 +146,6 @@ mn_status mn_checkpoint_format(struct mn_hdf5_file *file, int *ours) {
   return MN_OK;
 }
 
-mn_status mn_checkpoint_recognise(const char *path, int *ours) {
-  struct mn_hdf5_file file;
-  MN_TRY(mn_hdf5_open(&file, path, "take an older checkpoint or a copy", 0));
-  mn_status status = mn_checkpoint_format(&file, ours);
-  mn_hdf5_close(&file);
-  return status;
-}
-
 const char *mn_text_find(const struct mn_text *texts, int count, const char *name) {
   for (int i = 0; i < count; i++)
     if (strcmp(texts[i].name, name) == 0) return texts[i].value;

@@ -44,9 +44,6 @@ extern const char *const mn_checkpoint_standards[MN_SIDES + 1]; /* of `standard`
 /* *ours: whether the root's attribute `format` is that of minnow's checkpoints. */
 mn_status mn_checkpoint_format(struct mn_hdf5_file *file, int *ours);
 
-/* The same for the HDF5 file at `path`. Errors: as mn_hdf5_open. */
-mn_status mn_checkpoint_recognise(const char *path, int *ours);
-
 /* Writes `checkpoint`, whose tensors mn_checkpoint_lay_out made, to `path`: a new file in the same folder,
  * H5Fclose, fsync, `hook` (NULL is fine), rename, fsync of the folder. Errors: as mn_checkpoint_save, and the
  * hook's. Holds the lock of data/hdf5/hdf5.h for 4 MiB at a time. */

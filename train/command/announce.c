@@ -1,6 +1,7 @@
 /* Lines on stderr: numbers in a readable form, the progress of a training, notes about devices, models and
  * rows. */
 #include "train/command/announce.h"
+#include "train/speed.h"
 
 #include <limits.h>
 #include <math.h>
@@ -17,6 +18,17 @@
 #include "train/fit.h"
 
 /* ---- numbers ---- */
+
+const char *mn_model_words(char out[MN_MODEL_WORDS], const struct mn_model_config *c) {
+  int used = snprintf(out, MN_MODEL_WORDS, "%ld inputs", (long)c->inputs);
+  for (int i = 0; i < c->depth; i++)
+    used += snprintf(out + used, MN_MODEL_WORDS - (size_t)used, "%s%ld", i ? " -> " : ", blocks of ",
+                     (long)c->hidden[i]);
+  used += snprintf(out + used, MN_MODEL_WORDS - (size_t)used, " channels in %ld groups", (long)c->groups);
+  if (c->head) used += snprintf(out + used, MN_MODEL_WORDS - (size_t)used, ", a head of %ld", (long)c->head);
+  snprintf(out + used, MN_MODEL_WORDS - (size_t)used, ", %s", mn_loss_name(c->loss));
+  return out;
+}
 
 const char *mn_show_number(char out[MN_SHOWN], double value, int digits) {
   const double size = fabs(value);

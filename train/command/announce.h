@@ -60,4 +60,8 @@ void mn_progress_step(const struct mn_trainer *trainer);
 /* Clears the bar, for another line to be written. mn_announce does. */
 void mn_progress_clear(void);
 
+/* A model's layers and their sizes in words. Returns out. */
+enum { MN_MODEL_WORDS = 1024 };
+const char *mn_model_words(char out[MN_MODEL_WORDS], const struct mn_model_config *config);
+
 #endif

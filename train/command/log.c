@@ -1,5 +1,6 @@
 /* Writing the log, and finding the line after which a resumed run continues it. */
 #include "train/command/log.h"
+#include "train/speed.h"
 
 #include <errno.h>
 #include <jansson.h>

@@ -397,6 +397,15 @@ static mn_status open_part(struct mn_session *s, int targets) {
   return take_part(s, train ? MN_PART_TRAIN : MN_PART_TEST);
 }
 
+/* *ours: whether the file is a checkpoint of minnow's. */
+static mn_status recognise(const char *path, int *ours) {
+  struct mn_hdf5_file file;
+  MN_TRY(mn_hdf5_open(&file, path, "take an older checkpoint or a copy", 0));
+  mn_status status = mn_checkpoint_format(&file, ours);
+  mn_hdf5_close(&file);
+  return status;
+}
+
 mn_status mn_session_read(struct mn_session *s, const struct mn_options *options, int targets) {
   static const char *const said[] = {"groups", "eps", "slope", "loss"};
   *s = (struct mn_session){.options = *options};
@@ -404,7 +413,7 @@ mn_status mn_session_read(struct mn_session *s, const struct mn_options *options
   struct mn_model_config config;
   int checkpoint;
   snprintf(s->from_path, sizeof s->from_path, "%s", o->checkpoint);
-  MN_TRY(mn_checkpoint_recognise(o->checkpoint, &checkpoint));
+  MN_TRY(recognise(o->checkpoint, &checkpoint));
   /* A checkpoint describes its own model, so options that describe it are refused. */
   for (size_t i = 0; checkpoint && i < sizeof said / sizeof *said; i++)
     if (mn_options_given(o, said[i]))

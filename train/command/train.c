@@ -1,6 +1,7 @@
 /* The command train: what a run needs, the loop, and what happens between its steps: evaluation, log,
  * checkpoints, signals. */
 #include "train/command/commands.h"
+#include "train/speed.h"
 
 #include <errno.h>
 #include <math.h>
