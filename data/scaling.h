@@ -16,25 +16,22 @@ struct mn_scaling {
 };
 
 /* Takes the planes of `x`, [room, x->cols] of each buffer, and their scales. Close it also after an error. */
-mn_status mn_scaling_open(struct mn_scaling *scaling, const struct mn_placement *placement, int64_t batches,
+mn_status mn_scaling_open(struct mn_scaling *s, const struct mn_placement *placement, int64_t batches,
                           int64_t room, struct mn_operand x[MN_LOADER_BUFFERS]);
-void mn_scaling_close(struct mn_scaling *scaling, struct mn_operand x[MN_LOADER_BUFFERS]);
+void mn_scaling_close(struct mn_scaling *s, struct mn_operand x[MN_LOADER_BUFFERS]);
 
 /* Notes a row of a batch, of all replicas' rows, so that all have the same scale; `first` of the batch. */
-void mn_scaling_note(struct mn_scaling *scaling, int buffer, int64_t batch, int first, float largest);
+void mn_scaling_note(struct mn_scaling *s, int buffer, int64_t batch, int first, float largest);
 
 /* Chooses the first `batches` scales by the rows noted so far, and gives them to the device. */
-mn_status mn_scaling_choose(struct mn_scaling *scaling, int buffer, const struct mn_operand *x,
-                            int64_t batches);
+mn_status mn_scaling_choose(struct mn_scaling *s, int buffer, const struct mn_operand *x, int64_t batches);
 
 /* Makes `gather` write x's planes, in batches of `share` rows. */
 void mn_scaling_into(const struct mn_operand *x, int64_t share, struct mn_gather *gather);
 
-/* Makes x begin with the scale of a later batch. */
-void mn_scaling_skip(struct mn_operand *x, int64_t batches);
+void mn_scaling_skip(struct mn_operand *x, int64_t batches); /* x begins with a later batch's scale */
 
 /* Writes x's planes of `rows` rows from `apart`. */
-mn_status mn_scaling_finish(struct mn_scaling *scaling, const struct mn_operand *x, int64_t share,
-                            int64_t rows);
+mn_status mn_scaling_finish(struct mn_scaling *s, const struct mn_operand *x, int64_t share, int64_t rows);
 
 #endif

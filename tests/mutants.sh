@@ -91,7 +91,7 @@ mutant() {
   data/hdf5/chunk.c | data/hdf5/hdf5.c) order=${alone:-test_chunks test_reading} ;;
   data/fingerprint.c) order=${alone:-test_fingerprint} ;;
   train/command/resume.c | train/command/owned.c | train/command/files.c) order=${alone:-test_resume test_owned} ;;
-  kernels/status.c) order=${alone:-test_owned test_command} ;;
+  kernels/text.c) order=${alone:-test_owned test_command} ;;
   data/order.c) order=${alone:-test_order test_loader} ;;
   data/held_out.c) order=${alone:-test_held_out} ;;
   data/columns.c) order=${alone:-test_standardize} ;;
@@ -118,7 +118,7 @@ mutant() {
   train/check/cases.c) order=${alone:-test_cases test_parity} ;;
   train/command/plot.*) order=${alone:-test_command} ;;
   train/json.c | train/command/info.c) order=${alone:-test_inspect test_advice test_faults} ;;
-  train/command/predict.c) order=${alone:-test_predict} ;;
+  train/command/apply.c) order=${alone:-test_predict} ;;
   train/command/*) order=${alone:-test_pauses test_best test_disk test_training test_terminal} ;;
   train/*) order=${alone:-test_library test_arrays test_trainer test_trainer_errors test_nonfinite test_retake test_pauses test_training test_predict test_standardize} ;;
   *) order=$programs ;;
@@ -507,8 +507,8 @@ mutant "evaluation: the last batch that is not finite is told of" $e 'e->faults+
 mutant "evaluation: the loss of the finite rows alone" $e '*loss = e->faults ? NAN :' '*loss ='
 mutant "prediction: outputs that are not finite are handed on" $e 'if (mn_find_outside(e->y' 'if (0 && mn_find_outside(e->y'
 mutant "evaluation: the outputs of the batch after are scored" $e 'e->take ? 1 :' 'e->take ? 2 :'
-mutant "evaluation: a constant target has an R2" train/command/predict.c 's->spread[k] > 0 ?' '1 ?'
-mutant "prediction: rows are counted within the part" train/command/predict.c 'rows[n] = mn_dataset_row(o->rows, first + n);' 'rows[n] = first + n;'
+mutant "evaluation: a constant target has an R2" train/command/apply.c 's->spread[k] > 0 ?' '1 ?'
+mutant "prediction: rows are counted within the part" train/command/apply.c 'rows[n] = mn_dataset_row(o->rows, first + n);' 'rows[n] = first + n;'
 mutant "evaluation: the last batch weighs as the others" $e '(double)g->pass->batch;' '(double)e->batch;'
 mutant "evaluation: one batch's result for both" $e 'results[g->buffer];' 'results[0];'
 mutant "evaluation: the last full batch taken for the rest" $e 'e->first + e->batch <= e->dataset->rows' \
@@ -643,7 +643,7 @@ mutant "owned: a run without its first weights" $o 'if (s->options.init) hash' '
 mutant "owned: another run's files are its own" train/command/owned.c 'if (o->resume) MN_TRY(mn_run_check_files(' 'if (0) MN_TRY(mn_run_check_files('
 mutant "owned: saved over another run's" train/runs/keep.c 'MN_TRY(mn_run_check_files(' 'if (0) MN_TRY(mn_run_check_files('
 mutant "owned: the log of another run" train/command/log.c '&& !empty && strcmp(now, id) != 0' '&& 0'
-mutant "shown: controls as they are" kernels/status.c 'if (first < '"' '"' ||' 'if (0 ||'
+mutant "shown: controls as they are" kernels/text.c 'if (first < '"' '"' ||' 'if (0 ||'
 
 # the rows that are held out, and the best
 v=data/held_out.c

@@ -111,8 +111,7 @@ mn_status mn_model_open(struct mn_model **out, struct mn_device *device,
     return mn_fail(MN_USAGE, "a model with eps %g: one above 0, such as 1e-5, works", config->eps);
   struct mn_model *model = *out = calloc(1, sizeof *model);
   if (!model) return mn_fail(MN_NO_MEMORY, "no memory for a model");
-  model->device = device;
-  model->config = *config;
+  *model = (struct mn_model){.device = device, .config = *config};
   model->depth = list_layers(config, model->layers);
   mn_status status = MN_OK;
   for (int i = 0; i < model->depth && status == MN_OK; i++) status = open_layer(model, &model->layers[i]);

@@ -18,8 +18,7 @@ mn_status mn_optimizer_open(struct mn_optimizer **out, struct mn_model *model,
   MN_TRY(mn_optimizer_check(config));
   struct mn_optimizer *o = *out = calloc(1, sizeof *o);
   if (!o) return mn_fail(MN_NO_MEMORY, "no memory for an optimizer");
-  o->model = model;
-  o->config = *config;
+  *o = (struct mn_optimizer){.model = model, .config = *config};
   o->clipping =
       (struct mn_clipping){.max = config->clip, .rows = mn_clips_by_grams(model, config) ? config->rows : 0};
   o->stored = (config->clip > 0 && !o->clipping.rows) || config->accumulate > 1 ||

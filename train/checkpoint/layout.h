@@ -45,8 +45,8 @@ extern const char *const mn_checkpoint_standards[MN_SIDES + 1]; /* of `standard`
 mn_status mn_checkpoint_format(struct mn_hdf5_file *file, int *ours);
 
 /* Writes `checkpoint`, whose tensors mn_checkpoint_lay_out made, to `path`: a new file in the same folder,
- * H5Fclose, fsync, `hook` (NULL is fine), rename, fsync of the folder. Errors: as mn_checkpoint_save, and the
- * hook's. Holds the lock of data/hdf5/hdf5.h for 4 MiB at a time. */
+ * H5Fclose, fsync, `hook` (NULL is fine), rename, fsync of the folder. Errors: those of atomic_file.h and the
+ * hook's, MN_LIBRARY. Holds the lock of data/hdf5/hdf5.h for 4 MiB at a time. */
 mn_status mn_checkpoint_write(const struct mn_checkpoint *checkpoint, const char *path,
                               const struct mn_atomic_file_hook *hook);
 
