@@ -19,15 +19,12 @@ mn_status mn_planes_of_gradient(struct mn_tape *tape, struct mn_operand *dz, con
   return MN_OK;
 }
 
-mn_status mn_planes_choose(struct mn_tape *tape, const struct mn_block *b, struct mn_operand *y,
-                           const struct mn_operand *dz) {
+mn_status mn_planes_choose(struct mn_tape *tape, const struct mn_block *b, struct mn_operand *y) {
   struct mn_scale *of_dz = NULL, *of_y = NULL;
-  *b->dz = *dz;
-  if (dz->scale && tape->measure)
+  if (b->dz->scale && tape->measure)
     b->dz->planes[0] = b->dz->planes[1] = NULL;
-  else if (dz->scale)
-    b->dz->real = NULL, of_dz = dz->scale;
-  if (y) *b->y = *y;
+  else if (b->dz->scale)
+    b->dz->real = NULL, of_dz = b->dz->scale;
   if (y && y->scale && b->ops & MN_OP_NORM)
     of_y = y->scale;
   else if (y && y->scale)

@@ -10,10 +10,10 @@
  * checkpoint keeps, unless several nodes share the weight. */
 mn_status mn_planes_of_gradient(struct mn_tape *tape, struct mn_operand *dz, const struct mn_tensor *weight);
 
-/* Before a block's forward: chooses factors, and sets *b->y and *b->dz to the forms of y (NULL without one)
- * and dz that the block's epilogues write. The planes of a y without a bound are left stale. */
-mn_status mn_planes_choose(struct mn_tape *tape, const struct mn_block *b, struct mn_operand *y,
-                           const struct mn_operand *dz);
+/* Before a block's forward: chooses the factors of y (NULL without one) and dz. *b->y and *b->dz are copies
+ * of them, which lose the forms that the block's epilogues do not write. The planes of a y without a bound
+ * are left stale. */
+mn_status mn_planes_choose(struct mn_tape *tape, const struct mn_block *b, struct mn_operand *y);
 
 /* After the backward: writes the planes of a dz that is measured. */
 mn_status mn_planes_measured(struct mn_tape *tape, struct mn_operand *dz);

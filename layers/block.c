@@ -33,7 +33,9 @@ static mn_status forward(struct mn_tape *tape, struct mn_node *node) {
   struct mn_block *b = &saved->block;
   struct mn_operand *y = node->output ? &node->output->value : NULL;
   if (node->inputs[TARGET]) b->target = node->inputs[TARGET]->value.real; /* may be another each time */
-  MN_TRY(mn_planes_choose(tape, b, y, &saved->dz));
+  saved->written[0] = saved->dz;
+  if (y) saved->written[1] = *y;
+  MN_TRY(mn_planes_choose(tape, b, y));
   saved->loss.out = tape->results;
   MN_TRY(run_forward(tape, node));
   if (y) return mn_operand_prepare(tape->device, y);
@@ -62,21 +64,19 @@ static mn_status sum_columns(struct mn_tape *tape, struct mn_node *node) {
 static mn_status backward(struct mn_tape *tape, struct mn_node *node) {
   struct mn_device *device = tape->device;
   struct saved *saved = node->saved;
-  const struct mn_block *b = &saved->block;
   const struct mn_epilogue *dx = node->sinks[X];
   if (node->output) MN_TRY(mn_tape_receive(tape, node));
   MN_TRY(mn_planes_measured(tape, &saved->dz));
   if (!dx) return MN_OK;
-  if (!node->inputs[WEIGHT]) return mn_epilogue(device, saved->dz.real, b->rows, b->channels, dx);
+  if (!node->inputs[WEIGHT]) return mn_epilogue(device, saved->dz.real, saved->dz.rows, saved->dz.cols, dx);
   return mn_gemm(device, MN_NN, &saved->dz, &node->inputs[WEIGHT]->value, dx);
 }
 
 /* dW = dzᵀ·x; its epilogue updates W. */
 static mn_status update(struct mn_tape *tape, struct mn_node *node) {
-  struct mn_device *device = tape->device;
   struct saved *saved = node->saved;
   const struct mn_epilogue *dw = node->sinks[WEIGHT];
-  if (dw) MN_TRY(mn_gemm(device, MN_TN, &saved->dz, &node->inputs[X]->value, dw));
+  if (dw) MN_TRY(mn_gemm(tape->device, MN_TN, &saved->dz, &node->inputs[X]->value, dw));
   return sum_columns(tape, node);
 }
 

@@ -343,7 +343,7 @@ mutant "update: the flag stays" kernels/stream.h '*nonfinite = 0;' ''
 mutant "call: any alignment" $o 'if ((uintptr_t)memory % (uintptr_t)bytes == 0) return' 'if (1) return'
 
 gp=engine/planes.c
-mutant "scale: dz keeps its first factor" $gp 'b->dz->real = NULL, of_dz = dz->scale;' 'b->dz->real = NULL;'
+mutant "scale: dz keeps its first factor" $gp 'b->dz->real = NULL, of_dz = b->dz->scale;' 'b->dz->real = NULL;'
 mutant "scale: y has none" $gp 'of_y = y->scale;' '(void)0;'
 mutant "scale: dz measured under an old factor" $gp 'dz, MN_MEASURE_TOGETHER)' 'dz, 0)'
 
