@@ -10,8 +10,6 @@
 
 #include "kernels/status.h"
 
-struct mn_device;
-
 /* The names of classes that are words, sorted by their bytes; each ends with a zero. */
 enum { MN_CLASS_NAME = 64, MN_CLASSES_MOST = 1000 };
 struct mn_class_names {
@@ -22,7 +20,7 @@ struct mn_class_names {
 void mn_class_names_sort(struct mn_class_names *names);
 /* Replaces *to by a copy. MN_NO_MEMORY. */
 mn_status mn_class_names_copy(struct mn_class_names *to, const struct mn_class_names *from);
-int64_t mn_class_find(const struct mn_class_names *names, const char *name); /* the index, or −1 */
+int64_t mn_class_find(const struct mn_class_names *sorted, const char *name); /* the index, or −1 */
 
 struct mn_dataset {
   int64_t rows;    /* n */

@@ -1,6 +1,6 @@
 /* The loader turns positions in the order of samples into row numbers, and the device gathers these rows. One
  * gather takes a full filling from memory; rows in a file take one gather per window (data/windows.h).
- * Where planes are scaled, hooks choose their scales (data/scaling.h). */
+ * data/scaling.h chooses scales, where planes have any. */
 #include "data/loader.h"
 
 #include <stdlib.h>
@@ -152,8 +152,8 @@ static mn_status gather(struct mn_loader *l, int buffer, int64_t first, int64_t 
                         .rows = l->uploaded[buffer] + first,
                         .of = {{.from = rows->x, .bytes = form->x_row}},
                         .far = l->placement.place != MN_PLACE_DEVICE};
-  MN_TRY(
-      mn_scaling_choose(&l->scaling, buffer, &l->x[buffer], batches_of(l, end))); /* by all replicas' rows */
+  /* Also without own rows: a scale is by all replicas' rows. */
+  MN_TRY(mn_scaling_choose(&l->scaling, buffer, &l->x[buffer], batches_of(l, end)));
   if (first == end) return MN_OK; /* all belong to other replicas */
   MN_TRY(mn_copy(l->device, l->uploaded[buffer] + first, l->numbers[buffer] + first,
                  (size_t)(end - first) * sizeof *l->numbers[buffer]));

@@ -6,7 +6,7 @@
 
 #include "data/loader.h"
 
-/* Without scaled planes `batches` is 0, and the functions do nothing. */
+/* Without scaled planes `batches` is 0, and close, note and choose do nothing. */
 struct mn_scaling {
   struct mn_device *device;
   int64_t batches, room;                    /* the most of a filling, and its rows */

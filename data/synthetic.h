@@ -4,6 +4,8 @@
 
 #include "data/dataset.h"
 
+struct mn_device;
+
 /* The synthetic teacher: x uniform with variance 1; y = a hidden block of `outputs` channels in `groups`
  * groups (weights as a new block's, gamma 1 + t/2 and beta t/2 with t uniform on [−1, 1), eps 1e-5, slope
  * 0.01) of x, plus uniform noise of variance noise². Every value is a function of (seed, row), computed in

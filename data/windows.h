@@ -26,7 +26,7 @@ struct mn_windows {
   int64_t reading;                      /* the next window to read */
   int64_t number, at;                   /* the window at hand, and how many of its samples have been taken */
   int64_t received;                     /* windows below this number were read and waited for */
-  struct mn_window window[MN_WINDOWS];  /* window `number` in number % WINDOWS */
+  struct mn_window window[MN_WINDOWS];  /* window `number` in number % MN_WINDOWS */
   sem_t vacant, ready;                  /* count windows to be read, and windows that were read */
   double waited;                        /* seconds, for windows to be read */
   int stop;                             /* read and set atomically */

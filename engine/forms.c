@@ -3,8 +3,6 @@
 
 #include <string.h>
 
-#include "kernels/planes.h"
-
 mn_status mn_forms_take(struct mn_device *device, struct mn_tensor *tensor) {
   static const struct mn_scale first[2] = {{1, 0}, {0, 0}};
   struct mn_operand *w = &tensor->value;

@@ -1,7 +1,6 @@
 /* Choosing factors, and measuring. */
 #include "engine/planes.h"
 #include "engine/hooks.h"
-#include "kernels/planes.h"
 
 mn_status mn_planes_of_gradient(struct mn_tape *tape, struct mn_operand *dz, const struct mn_tensor *weight) {
   static const struct mn_scale one = {1, 0};

@@ -4,6 +4,7 @@
 #define MN_ENGINE_TENSOR_H
 
 #include "kernels/device.h"
+#include "kernels/planes.h"
 
 struct mn_tensor {
   char name[64];           /* a parameter's is PyTorch's, "blocks.0.fc.weight" */

@@ -231,16 +231,18 @@ static struct mn_noticed tile_of_any_ops(const struct mn_block *b, enum mn_epilo
 TILE(few, , MN_LANES_FEW)
 MN_LEVELS(TILE_AT)
 
+static tile_function *tile_for(const struct mn_block *b) {
+  static tile_function *const levels[] = {MN_LEVELS(NAME_AT)};
+  if (b->ops != MN_OP_ALL) return tile_of_any_ops;
+  return mn_lanes(b->channels / b->groups) < MN_LANES ? tile_few : levels[mn_level()];
+}
+
 /* Without b.z, z overwrites d. */
 struct mn_noticed mn_block_tile_cpu(const struct mn_device *device, const struct mn_epilogue *e, void *d,
                                     struct mn_tile t) {
-  static tile_function *const levels[] = {MN_LEVELS(NAME_AT)};
   struct mn_block b = *e->block;
   if (!b.z) b.z = d;
-  tile_function *const run = b.ops != MN_OP_ALL                           ? tile_of_any_ops
-                             : mn_lanes(b.channels / b.groups) < MN_LANES ? tile_few
-                                                                          : levels[mn_level()];
-  return run(&b, e->kind, device->plane_kind, d, t);
+  return tile_for(&b)(&b, e->kind, device->plane_kind, d, t);
 }
 
 void mn_block_end_cpu(struct mn_device *device, const struct mn_epilogue *e, struct mn_noticed found) {

@@ -98,7 +98,7 @@ struct mn_device {
   int64_t allocations; /* by mn_device_allocate, made so far; steps do not allocate */
   size_t bytes;        /* allocated by it now */
   int all_threads;     /* so have tapes of small and medium products (engine/tape.h) */
-  const struct mn_tape_hooks *hooks; /* what ranks add (engine/tape.h), or NULL */
+  const struct mn_tape_hooks *hooks; /* what ranks add (engine/hooks.h), or NULL */
 };
 
 /* A matrix with the forms that GEMMs read. Code that writes the matrix writes all of its forms.

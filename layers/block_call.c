@@ -5,7 +5,6 @@
 
 #include <string.h>
 
-#include "kernels/planes.h"
 #include "layers/norms.h"
 
 enum { ALIGNMENT = 256 };

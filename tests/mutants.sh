@@ -265,7 +265,7 @@ mutant "rule: a member of another rule passes" train/rule.c 'return value == 0 ?
 mutant "rule: a share of 1" train/rule.c '(!m->share || value < 1)' '1'
 mutant "rule: a case without its members" train/check/cases.c 'mn_rule_set(rule, member, value);' ''
 mutant "rule: its options are not read" train/command/options_parse.c 'if (m->rules >> out->rule.kind & 1)' 'if (0)'
-mutant "rule: an option implies none" train/command/options_parse.c 'if (stray) out->optimizer = ffs((int)stray->rules) - 1;' '(void)stray;'
+mutant "rule: an option implies none" train/command/options_parse.c 'if (stray) out->optimizer = first_rule(stray);' '(void)stray;'
 mutant "rule: another rule's option passes" train/command/options_parse.c '  if (stray)
     return' '  if (0)
     return'
@@ -542,7 +542,7 @@ mutant "labels: one too many is taken" data/dataset.c 'labels[i] >= classes' 'la
 mutant "labels: those of a program's own rows are taken" data/read_rows.c 'if (d->classes && y)' 'if (0 && d->classes && y)'
 mutant "labels: looked up wherever they lead" kernels/loss.c 'labels[n] >= 0 && labels[n] < cols' '1'
 mutant "model: saved over a training" train/checkpoint/model_file.c 'MN_OK && there->alone' 'MN_OK'
-mutant "model: saved over what appeared" train/checkpoint/model_file.c '.before = check_path, .data = to' '.data = to'
+mutant "model: saved over what appeared" train/checkpoint/model_file.c '.before = check_path, .data = &how' '.data = &how'
 mutant "model: a limit on files ends the program" train/checkpoint/write.c '(SIG_BLOCK, &limit, &before)' '(SIG_UNBLOCK, &limit, &before)'
 mutant "model: read as a checkpoint" train/checkpoint/read.c 'alone = count == 2;' 'alone = 0;'
 

@@ -1,4 +1,4 @@
-/* Clipping by the norm of all gradients (struct mn_clipping, engine/tape.h). */
+/* Clipping by the norm of all gradients (struct mn_clipping, engine/hooks.h). */
 #ifndef MN_TRAIN_CLIPPING_H
 #define MN_TRAIN_CLIPPING_H
 

@@ -7,7 +7,6 @@
 
 #include "engine/ahead.h"
 #include "kernels/clock.h"
-#include "kernels/planes.h"
 #include "train/fit.h"
 
 /* Host memory that the device writes to. */

@@ -3,7 +3,6 @@
 #include <stdio.h>
 
 #include "kernels/clock.h"
-#include "kernels/planes.h"
 #include "train/launch.h"
 
 /* The first batch measures its dz, unless an earlier run has left the factor that it would have had. */
@@ -71,7 +70,8 @@ static mn_status give_again(struct mn_launch *l, int64_t batch, const struct mn_
   return MN_OK;
 }
 
-/* Without scales nothing could be otherwise the second time. */
+/* Without scales nothing could be otherwise the second time. With the batch all that were given after it are
+ * repeated. */
 mn_status mn_retry_batch(struct mn_launch *l, int64_t batch, const struct mn_course *run) {
   struct mn_trainer *t = l->trainer;
   struct mn_tape *tape = t->pass->tape;

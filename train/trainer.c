@@ -1,5 +1,4 @@
 /* Giving the device steps ahead, and reading their results. */
-#include "train/fit.h"
 #include "train/launch.h"
 
 #include <math.h>
@@ -10,6 +9,7 @@
 #include "kernels/clock.h"
 #include "kernels/ranks/collectives.h"
 #include "kernels/text.h"
+#include "train/fit.h"
 
 MN_WORDS(nonfinite, enum mn_nonfinite,
          MN_NONFINITES, [MN_NONFINITE_STOP] = "stop", [MN_NONFINITE_SKIP] = "skip");

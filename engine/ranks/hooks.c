@@ -1,6 +1,5 @@
 /* The hooks of a device among ranks: the exchanges of a tape's run. */
 #include "engine/ranks/ranks.h"
-#include "kernels/planes.h"
 
 /* Replicas' sums run beside the rest of the backward. Column sums with a loss, of which each shard has its
  * own, wait for them. */

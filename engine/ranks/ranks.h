@@ -89,7 +89,7 @@ mn_status mn_replicas_gather(struct mn_device *device, struct mn_tensor *const *
 
 /* ---- tapes ----
  *
- * The work of a tape among ranks, beside its operations: hooks (engine/tape.h). */
+ * The work of a tape among ranks, beside its operations: hooks (engine/hooks.h). */
 
 struct mn_tape_ranks {
   /* Among shards: the loss's parts; whole is NULL if there are none. */

@@ -117,7 +117,7 @@ int64_t mn_checkpoint_length(const struct mn_checkpoint_field *field, const void
 
 const char *const mn_checkpoint_groups[MN_CHECKPOINT_ARRAYS] = {
     "/model", "/optimizer/momentum", "/optimizer/exp_avg", "/optimizer/exp_avg_sq"};
-const char *const mn_checkpoint_standards[MN_SIDES + 1] = {"/input", "/output", MN_CHECKPOINT_CLASSES};
+const char *const mn_checkpoint_standards[MN_SIDES] = {"/input", "/output"};
 
 mn_status mn_checkpoint_lay_out(struct mn_checkpoint *c) {
   struct mn_parameter p;

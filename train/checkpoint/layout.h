@@ -39,14 +39,14 @@ extern const struct mn_checkpoint_field mn_checkpoint_tensor_fields[];
 extern const char *const mn_checkpoint_groups[MN_CHECKPOINT_ARRAYS];
 
 #define MN_CHECKPOINT_CLASSES "/classes" /* the group of `class_names`, in the dataset `names` */
-extern const char *const mn_checkpoint_standards[MN_SIDES + 1]; /* of `standard`; the last is that above */
+extern const char *const mn_checkpoint_standards[MN_SIDES]; /* the groups of `standard`: mean, scale */
 
 /* *ours: whether the root's attribute `format` is that of minnow's checkpoints. */
 mn_status mn_checkpoint_format(struct mn_hdf5_file *file, int *ours);
 
 /* Writes `checkpoint`, whose tensors mn_checkpoint_lay_out made, to `path`: a new file in the same folder,
  * H5Fclose, fsync, `hook` (NULL is fine), rename, fsync of the folder. Errors: those of atomic_file.h and the
- * hook's, MN_LIBRARY. Holds the lock of data/hdf5/hdf5.h for 4 MiB at a time. */
+ * hook's, MN_LIBRARY, MN_NO_MEMORY. Holds the lock of data/hdf5/hdf5.h for 4 MiB at a time. */
 mn_status mn_checkpoint_write(const struct mn_checkpoint *checkpoint, const char *path,
                               const struct mn_atomic_file_hook *hook);
 
@@ -93,7 +93,7 @@ void *mn_describe_kept(const struct mn_optimizer *optimizer, const struct mn_ten
 #define MN_SUMS_ATTRIBUTE "checksums"
 enum { MN_SUMS_PATH = 128 };
 
-/* The lines, while a file is written or read. */
+/* The lines, while a file is written or read; they are counted when read. */
 struct mn_sums {
   int writing;
   int partial; /* of a file that is being read: values without a line are accepted */

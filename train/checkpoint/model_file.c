@@ -5,10 +5,11 @@
 #include "train/checkpoint/layout.h"
 
 /* A file that cannot be read may be anything, so it stays too. */
-static mn_status check_path(void *again, const char *path, int fresh) {
+static mn_status check_path(void *data, const char *path, int fresh) {
+  const int *how = data; /* as mn_hdf5_open's */
   struct mn_checkpoint *there;
   if (fresh) return MN_OK;
-  int alone = mn_checkpoint_read(&there, path, NULL, 1, again ? MN_HDF5_TRIED : 0) == MN_OK && there->alone;
+  int alone = mn_checkpoint_read(&there, path, NULL, 1, *how) == MN_OK && there->alone;
   mn_checkpoint_free(there);
   if (alone) return MN_OK;
   return mn_fail(MN_NO_CREATE, "%s exists and holds more than a model, or something else: name another file",
@@ -16,7 +17,8 @@ static mn_status check_path(void *again, const char *path, int fresh) {
 }
 
 static mn_status write_model(struct mn_checkpoint *to, const struct mn_model *model, const char *path) {
-  const struct mn_atomic_file_hook hook = {.before = check_path, .data = to}; /* again: it was tried */
+  int how = MN_HDF5_TRIED; /* it was read at the beginning */
+  const struct mn_atomic_file_hook hook = {.before = check_path, .data = &how};
   for (int i = 0; i < to->tensor_count; i++) {
     struct mn_checkpoint_tensor *t = &to->tensors[i];
     const size_t bytes = (size_t)(t->rows * t->cols) * t->real;
@@ -31,9 +33,10 @@ static mn_status write_model(struct mn_checkpoint *to, const struct mn_model *mo
 
 mn_status mn_model_save(const struct mn_model *model, const char *path) {
   struct mn_checkpoint *to;
+  int how = 0;
   if (model->device->ranks)
     return mn_fail(MN_USAGE, "a model that is divided among ranks is saved by a saver (mn_saver_open)");
-  MN_TRY(check_path(NULL, path, access(path, F_OK) != 0));
+  MN_TRY(check_path(&how, path, access(path, F_OK) != 0));
   MN_TRY(mn_describe_model(&to, model));
   mn_status status = write_model(to, model, path);
   mn_checkpoint_free(to);

@@ -10,7 +10,6 @@
 #include "data/dataset.h"
 #include "data/hdf5/file.h"
 #include "data/hdf5/hdf5.h"
-#include "kernels/planes.h"
 #include "kernels/text.h"
 #include "kernels/types.h"
 #include "train/checkpoint/reader.h"
@@ -282,8 +281,9 @@ static mn_status read_kind(struct mn_reader *reader) {
   MN_TRY(mn_sums_read(&reader->sums, &reader->file));
   reader->checkpoint->checksums = reader->sums.lines;
   MN_TRY(mn_hdf5_members(&reader->file, &reader->file.root, NULL, NULL, &count));
-  for (int i = 0; i <= MN_SIDES; i++) {
-    MN_TRY(mn_hdf5_find(&reader->file, &reader->file.root, mn_checkpoint_standards[i], &group));
+  const char *const more[] = {mn_checkpoint_standards[0], mn_checkpoint_standards[1], MN_CHECKPOINT_CLASSES};
+  for (int i = 0; i < 3; i++) {
+    MN_TRY(mn_hdf5_find(&reader->file, &reader->file.root, more[i], &group));
     count -= group.kind != MN_HDF5_NOTHING;
     mn_hdf5_release(&group);
   }

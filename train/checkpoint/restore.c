@@ -1,11 +1,10 @@
-/* From a file back to the device: a checkpoint, or weights alone. */
+/* From a checkpoint back to the device. */
 #include "train/checkpoint/checkpoint.h"
 
 #include <stdlib.h>
 #include <string.h>
 
 #include "data/dataset.h"
-#include "kernels/planes.h"
 #include "train/checkpoint/layout.h"
 #include "train/fit.h"
 

@@ -1,7 +1,6 @@
 /* Lines on stderr: numbers in a readable form, the progress of a training, notes about devices, models and
  * rows. */
 #include "train/command/announce.h"
-#include "train/speed.h"
 
 #include <limits.h>
 #include <math.h>
@@ -16,8 +15,9 @@
 #include "kernels/clock.h"
 #include "kernels/text.h"
 #include "train/fit.h"
+#include "train/speed.h"
 
-/* ---- numbers ---- */
+/* ---- models ---- */
 
 const char *mn_model_words(char out[MN_MODEL_WORDS], const struct mn_model_config *c) {
   int used = snprintf(out, MN_MODEL_WORDS, "%ld inputs", (long)c->inputs);
@@ -29,6 +29,8 @@ const char *mn_model_words(char out[MN_MODEL_WORDS], const struct mn_model_confi
   snprintf(out + used, MN_MODEL_WORDS - (size_t)used, ", %s", mn_loss_name(c->loss));
   return out;
 }
+
+/* ---- numbers ---- */
 
 const char *mn_show_number(char out[MN_SHOWN], double value, int digits) {
   const double size = fabs(value);
@@ -226,8 +228,8 @@ static void announce_standards(const struct mn_model *model, const struct mn_opt
 }
 
 /* Whether a column may be a mistake in one way. */
-enum { CONSTANT, NUMBERED, FAR };
-static int is_odd(const struct mn_columns *c, int64_t i, int way) {
+enum way { CONSTANT, NUMBERED, FAR };
+static int is_odd(const struct mn_columns *c, int64_t i, enum way way) {
   if (way == CONSTANT) return c->deviation[i] == 0;
   if (way == NUMBERED) return c->whole[i] == 2 && c->rows > 1;
   /* A rare one of two values is no mistake, and a column that was pooled has another mean. */
@@ -237,7 +239,7 @@ static int is_odd(const struct mn_columns *c, int64_t i, int way) {
   return fmax(above, below) > 20 * c->deviation[i];
 }
 
-static void note_columns(const struct mn_columns *c, int way, const char *what,
+static void note_columns(const struct mn_columns *c, enum way way, const char *what,
                          const struct mn_options *options) {
   enum { SHOWN = 5 };
   char list[160] = "";

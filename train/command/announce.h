@@ -43,6 +43,10 @@ const char *mn_show_time(char out[MN_SHOWN], double seconds);
 /* Columns of the terminal `fd`; 80 if it is not a terminal or its width is unknown. */
 int mn_show_columns(int fd);
 
+/* A model's layers and their sizes in words. Returns out. */
+enum { MN_MODEL_WORDS = 1024 };
+const char *mn_model_words(char out[MN_MODEL_WORDS], const struct mn_model_config *config);
+
 /* ---- progress ----
  *
  * On a terminal of at least 40 columns that is not dumb it is one line, redrawn in place, with a bar if there
@@ -59,9 +63,5 @@ void mn_progress_step(const struct mn_trainer *trainer);
 
 /* Clears the bar, for another line to be written. mn_announce does. */
 void mn_progress_clear(void);
-
-/* A model's layers and their sizes in words. Returns out. */
-enum { MN_MODEL_WORDS = 1024 };
-const char *mn_model_words(char out[MN_MODEL_WORDS], const struct mn_model_config *config);
 
 #endif

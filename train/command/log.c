@@ -1,6 +1,5 @@
 /* Writing the log, and finding the line after which a resumed run continues it. */
 #include "train/command/log.h"
-#include "train/speed.h"
 
 #include <errno.h>
 #include <jansson.h>
@@ -14,6 +13,7 @@
 
 #include "train/checkpoint/checkpoint.h"
 #include "train/fit.h"
+#include "train/speed.h"
 
 static mn_status cannot_use(const struct mn_log *log, int error) {
   return mn_fail(error == ENOMEM ? MN_NO_MEMORY : MN_IO,

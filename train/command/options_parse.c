@@ -288,6 +288,10 @@ static mn_status check_rules(const struct mn_options *options, int resuming) {
   return MN_OK;
 }
 
+static enum mn_rule_kind first_rule(const struct mn_rule_member *member) {
+  return (enum mn_rule_kind)(ffs((int)member->rules) - 1);
+}
+
 /* The first option that was given for another rule than the optimizer's, or NULL. */
 static const struct mn_rule_member *find_stray(const struct mn_options *o) {
   for (const struct mn_rule_member *m = mn_rule_members; m < mn_rule_members + MN_RULE_MEMBERS; m++)
@@ -307,7 +311,7 @@ mn_status mn_options_check(const struct mn_options *o) {
                      mn_option_rows[i].name, mn_option_rows[i].argument, mn_option_of(i, o->command).help);
   if (stray)
     return mn_fail(MN_USAGE, "--%s is not for --optimizer %s; leave it out, or take %s", stray->name,
-                   mn_optimizer_name(o->optimizer), mn_optimizer_name(ffs((int)stray->rules) - 1));
+                   mn_optimizer_name(o->optimizer), mn_optimizer_name(first_rule(stray)));
   if (mn_options_given(o, "nesterov") && o->momentum == 0)
     return mn_fail(MN_USAGE, "--nesterov needs --momentum above 0");
   if (o->synthetic && o->loss > MN_LOSS_MSE)
@@ -350,7 +354,7 @@ mn_status mn_options_parse(struct mn_options *out, int argc, char **argv, int *d
                    plots ? "out" : "plot", picture);
   if (mn_options_given(out, "steps") && !mn_options_given(out, "epochs")) out->epochs = 0;
   const struct mn_rule_member *stray = mn_options_given(out, "optimizer") ? NULL : find_stray(out);
-  if (stray) out->optimizer = ffs((int)stray->rules) - 1; /* an option of one rule implies that rule */
+  if (stray) out->optimizer = first_rule(stray); /* an option of one rule implies that rule */
   const struct mn_schedule schedule = mn_trainer_defaults((enum mn_rule_kind)out->optimizer, 1).schedule;
   if (!mn_options_given(out, "lr")) out->lr = schedule.rate;
   if (!mn_options_given(out, "schedule")) out->schedule = schedule.kind;

@@ -1,7 +1,6 @@
 /* The command train: what a run needs, the loop, and what happens between its steps: evaluation, log,
  * checkpoints, signals. */
 #include "train/command/commands.h"
-#include "train/speed.h"
 
 #include <errno.h>
 #include <math.h>
@@ -20,6 +19,7 @@
 #include "train/evaluate.h"
 #include "train/fit.h"
 #include "train/json.h"
+#include "train/speed.h"
 #include "train/trainer.h"
 
 /* Training since the last epoch's line. */
