@@ -91,7 +91,7 @@ mutant() {
   data/hdf5/chunk.c | data/hdf5/hdf5.c) order=${alone:-test_chunks test_reading} ;;
   data/fingerprint.c) order=${alone:-test_fingerprint} ;;
   train/command/resume.c | train/command/owned.c | train/command/files.c) order=${alone:-test_resume test_owned} ;;
-  kernels/text.c) order=${alone:-test_owned test_command} ;;
+  kernels/status.c) order=${alone:-test_owned test_command} ;;
   data/order.c) order=${alone:-test_order test_loader} ;;
   data/held_out.c) order=${alone:-test_held_out} ;;
   data/columns.c) order=${alone:-test_standardize} ;;
@@ -643,7 +643,7 @@ mutant "owned: a run without its first weights" $o 'if (s->options.init) hash' '
 mutant "owned: another run's files are its own" train/command/owned.c 'if (o->resume) MN_TRY(mn_run_check_files(' 'if (0) MN_TRY(mn_run_check_files('
 mutant "owned: saved over another run's" train/runs/keep.c 'MN_TRY(mn_run_check_files(' 'if (0) MN_TRY(mn_run_check_files('
 mutant "owned: the log of another run" train/command/log.c '&& !empty && strcmp(now, id) != 0' '&& 0'
-mutant "shown: controls as they are" kernels/text.c 'if (first < '"' '"' ||' 'if (0 ||'
+mutant "shown: controls as they are" kernels/status.c 'if (first < '"' '"' ||' 'if (0 ||'
 
 # the rows that are held out, and the best
 v=data/held_out.c
