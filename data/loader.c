@@ -169,7 +169,7 @@ static mn_status gather(struct mn_loader *l, int buffer, int64_t first, int64_t 
   return mn_gather(l->device, &g);
 }
 
-/* Gathers from one window after another; rows in memory at once, over all windows. */
+/* Rows in a file are gathered window by window, others once all numbers of the filling are there. */
 static mn_status fill(struct mn_loader *l, int buffer, int64_t samples) {
   const int64_t batches = samples / l->each;
   int64_t taken = 0, gathered = 0;

@@ -18,8 +18,8 @@ struct mn_ahead {
 /* Gives and collects all pieces, in order, with up to `most` of them under way at once, whose number is
  * *under_way, 0 at first. After an error no more are given, and those that are under way are waited for all
  * the same: until then they use memory that the caller may want to free. An error of giving is returned after
- * the pieces before it are collected, unless one of these has another. `outcome` keeps the error, which later
- * calls return. */
+ * the pieces before it are collected, unless collecting one of them fails. `outcome` keeps the error, which
+ * later calls return. */
 mn_status mn_ahead_run(struct mn_device *device, const struct mn_ahead *calls, void *data, int most,
                        int *under_way, struct mn_outcome *outcome);
 

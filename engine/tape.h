@@ -8,7 +8,7 @@
  * first of them and added to by the others; its sink is then applied once, to the sum: by its producer's
  * backward or, for a parameter that several nodes share (tied weights), at the end of the tape's backward. A
  * sink that adds is given to all consumers instead.
- * The tape knows no layer, and nothing is allocated after mn_tape_finish. */
+ * The tape knows no layer, and its runs allocate nothing. */
 #ifndef MN_ENGINE_TAPE_H
 #define MN_ENGINE_TAPE_H
 

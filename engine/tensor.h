@@ -19,10 +19,10 @@ struct mn_tensor {
   int needs_gradient;
   struct mn_epilogue sink; /* applied to the gradient: by its one consumer's GEMM, or to the sum of several */
   struct mn_update update; /* a MN_UPDATE sink points at it; its m and v are the tensor's */
-  int uses, stored; /* on the tape being finished: how many nodes read it; `gradient` holds their sum */
-  int keep;         /* the real form is kept, whatever the consumers read */
-  int outside;      /* the value's memory is another's: the forms that are read point to it before each run */
-  int summed;       /* a parameter without shares: the tape all-reduces its stored gradient over replicas */
+  int uses, stored;        /* on the tape finished last: how many nodes read it; `gradient` holds their sum */
+  int keep;                /* the real form is kept, whatever the consumers read */
+  int outside; /* the value's memory is another's: the forms that are read point to it before each run */
+  int summed;  /* a parameter without shares: the tape all-reduces its stored gradient over replicas */
   /* The team whose collectives reach the gradient and the forms that GEMMs read, or NULL. A parameter's team
    * is the replicas, if each of several can have a share of its rows. */
   const struct mn_team *shared;

@@ -44,8 +44,8 @@ MN_INLINE real gradient(const struct group *g, unsigned ops, int64_t c) {
 }
 
 /* The mean is summed relative to the first element, so that the mean of a constant group is exactly the
- * constant and v = beta. A second sum relative to that mean removes most of its rounding error, and of the
- * squared differences from it the error's square. */
+ * constant and v = beta. `about` is the mean with a rounding error, and off = mean(z − about) that error:
+ * mean = about + off, variance = mean((z − about)²) − off². */
 MN_INLINE void statistics(struct group *g, real eps) {
   const real part = 1 / (real)g->width, first = g->z[0];
   real lanes[MN_LANES] = {0}, squares[MN_LANES] = {0};

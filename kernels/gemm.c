@@ -36,11 +36,11 @@ static int64_t unit_of(const struct mn_epilogue *e, int64_t cols) {
 
 /* Computes p, unless p->d is there already, tile by tile; e, if it is of tiles, is applied to each. */
 static mn_status run(struct mn_device *device, const struct mn_product *p, const struct mn_epilogue *e) {
-  enum { PARALLEL_WORK = 300000 }; /* multiply-adds; waking the other threads costs as much as some */
+  enum { PARALLEL_WORK = 300000, EPILOGUE = 16 }; /* multiply-adds worth more threads; of an element's */
   MN_TRY(mn_team_take(device));
   const struct mn_tile size = tile_size(p->rows, p->cols, unit_of(e, p->cols));
   const int64_t down = parts(p->rows, size.rows), tiles = down * parts(p->cols, size.cols);
-  const double work = (double)p->rows * (double)p->cols * (double)(p->a ? p->depth : 16);
+  const double work = (double)p->rows * (double)p->cols * (double)(p->a ? p->depth : EPILOGUE);
   const int parallel = tiles > 1 && work > PARALLEL_WORK;
   real poison = 0;
   float largest = 0;
@@ -61,10 +61,10 @@ static mn_status run(struct mn_device *device, const struct mn_product *p, const
   return MN_OK;
 }
 
-static void check(const struct mn_epilogue *e, int64_t rows, int64_t cols, int gradient) {
+static void check(const struct mn_epilogue *e, int64_t rows, int64_t cols, int has_gradient) {
   if (e->kind == MN_UPDATE) {
     const struct mn_update *u = e->update;
-    MN_REQUIRE(rows == u->w->rows && cols == u->w->cols && (gradient || mn_rule_by_gemm(u->rule)));
+    MN_REQUIRE(rows == u->w->rows && cols == u->w->cols && (has_gradient || mn_rule_by_gemm(u->rule)));
     MN_REQUIRE((u->m || !mn_rule_keeps_m(u->rule)) && !u->v == !mn_rule_keeps_v(u->rule));
   } else if (mn_is_block(e->kind)) {
     const struct mn_block *b = e->block;

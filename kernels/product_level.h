@@ -24,7 +24,7 @@ TARGET MN_INLINE void LEVEL(registers)(const real *a, int down, int along, const
   UNROLL(int i = 0; i < ROWS; i++) sum[i][0] = sum[i][1] = (VEC){0};
   for (int64_t k = 0; k < depth; k++, a += along, b += COLS) {
     UNROLL(int i = 0; i < ROWS; i++) {
-      const VEC at = a[i * down] - (VEC){0};
+      const VEC at = a[i * down] - (VEC){0}; /* in all lanes */
       sum[i][0] += at * *(const VEC *)b;
       if (vectors > 1) sum[i][1] += at * *(const VEC *)(b + LANES);
     }
@@ -35,8 +35,13 @@ TARGET MN_INLINE void LEVEL(registers)(const real *a, int down, int along, const
       for (int c = 0; c < cols; c++) edge[i * COLS + c] = d[i * p->cols + c];
   }
   UNROLL(int i = 0; i < 2 * ROWS; i++) {
-    VEC *at = (VEC *)(to + i / 2 * ld + i % 2 * LANES);
-    *at = beta == 0 ? p->alpha * sum[i / 2][i % 2] : p->alpha * sum[i / 2][i % 2] + beta * *at;
+    VEC *at = (VEC *)(to + i / 2 * ld + i % 2 * LANES), all = p->alpha * sum[i / 2][i % 2], was;
+    if (beta != 0) {
+      was = beta * *at;
+      __asm__("" : "+m"(was)); /* else either of the two products is fused, as the compiler likes */
+      all += was;
+    }
+    *at = all;
   }
   for (int i = 0; !whole && i < rows; i++)
     for (int c = 0; c < cols; c++) d[i * p->cols + c] = edge[i * COLS + c];
@@ -55,8 +60,8 @@ TARGET MN_INLINE void LEVEL(pack)(real *to, const real *b, int64_t ld, int64_t d
   }
 }
 
-/* A panel of b[cols, depth]. Each time that vectors are interleaved, a bit of an element's position in its
- * vector takes the place of one of the vector's own. */
+/* A panel of b[cols, depth]: transposes squares of LANES × LANES. In each of log2(LANES) rounds vectors i and
+ * i + LANES/2 are interleaved to 2i and 2i + 1; after the last v[i] is column k + i of b. */
 TARGET MN_INLINE void LEVEL(pack_transposed)(real *to, const real *b, int64_t ld, int64_t depth, int cols) {
 #define LOW(i) (i) % 2 * LANES + (i) / 2
 #define HIGH(i) (i) % 2 * LANES + (i) / 2 + LANES / 2

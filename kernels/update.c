@@ -1,4 +1,4 @@
-/* Updates on the CPU. Formulas: struct mn_rule, kernels/kernels.h. */
+/* Updates on the CPU. Formulas: struct mn_rule (kernels/types.h). */
 #include <math.h>
 
 #include "kernels/lanes.h"

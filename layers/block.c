@@ -13,7 +13,7 @@ enum { X, WEIGHT, BIAS, GAMMA, BETA, TARGET }; /* inputs; mn_column_sums takes t
 
 struct saved {
   struct mn_block block;            /* the kernels' argument; z, mean, rstd: saved by the forward, or NULL */
-  struct mn_operand dz, written[2]; /* dz, and the forms of it and of y that the epilogues write */
+  struct mn_operand dz, written[2]; /* dz; copies of it and of y with the forms that are written */
   struct mn_epilogue forward;
   struct mn_reduction loss; /* sums the loss's parts, if it is fused */
   void *gathered;           /* among shards: block.loss_parts of all of them */
@@ -47,7 +47,7 @@ static mn_status forward(struct mn_tape *tape, struct mn_node *node) {
 }
 
 /* Finishes the column sums (db, dgamma, dbeta), on the tape's branch: dW's GEMM does not read them, so the
- * two run at the same time. Within a step the fused loss is reduced in the same launch, which saves one. */
+ * two run at the same time on a GPU. Within a step the fused loss is reduced too, which saves a launch. */
 static mn_status sum_columns(struct mn_tape *tape, struct mn_node *node) {
   struct mn_device *device = tape->device;
   struct saved *saved = node->saved;

@@ -10,7 +10,7 @@ struct saved {
   double *scratch;        /* mn_reduction's */
 };
 
-/* Computes dy too, if a sink reads it, into the sink's `into`; so the sink must not add. */
+/* Writes dy too, if there is a sink, to its `into`; so the sink, which `backward` applies, must not add. */
 static mn_status forward(struct mn_tape *tape, struct mn_node *node) {
   struct mn_device *device = tape->device;
   struct saved *saved = node->saved;

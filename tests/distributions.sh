@@ -70,7 +70,7 @@ for suite in "$@"; do
     0) echo "bare $suite: make demo, and make test in $SECONDS s: $(grep " passed, " "$folder/$suite.log" | tail -n 1)" ;;
     3) echo "skipped: not run in bare $suite: it cannot be made: $(tail -n 1 "$folder/$suite.log")" ;;
     *)
-      tail -n 40 "$folder/$suite.log" >&2
+      { grep -B 20 "FAILED" "$folder/$suite.log" || tail -n 40 "$folder/$suite.log"; } | tail -n 80 >&2
       echo "bare $suite: failed with exit code $status" >&2
       failed=1
       ;;

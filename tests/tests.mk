@@ -53,6 +53,9 @@ fuzz: ### libFuzzer on each reader of files and texts (FUZZ="checkpoint log": th
 	$(Q)$(MAKE) --no-print-directory $(INSTRUMENTED) packages
 	$(Q)$(MAKE) --no-print-directory $(INSTRUMENTED) $(FUZZED)/tests/fuzz/seeds $(FUZZERS:%=$(FUZZED)/tests/fuzz/fuzz_%)
 	$(Q)BUILD=$(FUZZED) SECONDS_EACH=$(SECONDS) WORKERS=$(WORKERS) tests/fuzz/fuzz.sh $(FUZZ)
+# What only make nightly runs, and the machines with a GPU: .ci/run compiles it.
+compiled: $(FUZZERS:%=$(BUILD)/tests/fuzz/fuzz_%.o) $(BUILD)/tests/fuzz/seeds.o $(TORN_PARTS:%=$(BUILD)/tests/torn/%.o) $(BUILD)/tests/apart.o \
+          $(BUILD)/tests/initcheck.o $(BUILD)/tests/peers/minnow_peer.o
 $(BUILD)/tests/fuzz/fuzz_%: $(BUILD)/tests/fuzz/fuzz_%.o $(BUILD)/tests/fuzz/input.o $(BUILD)/tests/torn/sanitizers.o $(BUILD)/libminnow.a
 	$(call say,LD,$@)$(CC) $(LDFLAGS) -fsanitize=fuzzer -o $@ $^ $(LDLIBS)
 $(BUILD)/tests/fuzz/seeds: $(BUILD)/tests/fuzz/seeds.o $(BUILD)/tests/torn/files.o $(BUILD)/libminnow.a
@@ -134,5 +137,5 @@ $(BUILD)/tests/test_product%.o: override CFLAGS += $(FUSED)
 $(BUILD)/tests/%: $(BUILD)/tests/%.o $(BUILD)/libminnow.a
 	$(call say,LD,$@)$(CC) $(LDFLAGS) -o $@ $(filter %.o,$^) $(filter %.a,$^) $(CMOCKA_LIBS) $(LDLIBS)
 
-.PHONY: check quick nightly test-threads test-torn fuzz test-torch test-faults test-kills test-actions test-resumes test-determinism test-mutants test-valgrind \
+.PHONY: check quick nightly test-threads test-torn compiled fuzz test-torch test-faults test-kills test-actions test-resumes test-determinism test-mutants test-valgrind \
         defaults threads test-strikes test-slurm test-sanitizer coverage peers lint format compile_commands.json

@@ -32,7 +32,7 @@ struct mn_launch {
   double (*rates)[MN_RATES]; /* [MN_LAUNCH_STEPS], on the device */
 };
 
-/* A call of mn_trainer_run. */
+/* A call of mn_trainer_run. On the CPU a launch, which a filling is gathered for, is one batch. */
 struct mn_course {
   struct mn_trainer *trainer;
   int64_t step, batch; /* those with which the next launch begins; batch 0 without accumulation */

@@ -50,7 +50,7 @@ MN_API mn_status mn_model_open(struct mn_model **out, struct mn_device *device,
                                const struct mn_model_config *config);
 MN_API void mn_model_close(struct mn_model *model); /* NULL is fine */
 
-/* torch.nn's initial values (layers/layer.h). The same bits on every device. Every rank calls it. */
+/* torch.nn's initial values (layers/block.c). The same bits on every device. Every rank calls it. */
 MN_API mn_status mn_model_initialise(struct mn_model *model, uint64_t seed);
 
 /* Sets how every parameter is trained (engine/tensor.h); before the pass that trains it is opened. */

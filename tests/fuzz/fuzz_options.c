@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "tests/fuzz/input.h"
+#include "train/command/options.h"
 
 enum { MOST = 40 };
 

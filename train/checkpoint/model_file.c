@@ -17,7 +17,7 @@ static mn_status check_path(void *data, const char *path, int fresh) {
 }
 
 static mn_status write_model(struct mn_checkpoint *to, const struct mn_model *model, const char *path) {
-  int how = MN_HDF5_TRIED; /* it was read at the beginning */
+  int how = MN_HDF5_TRIED; /* needs no trial in a child: it was read at the beginning */
   const struct mn_atomic_file_hook hook = {.before = check_path, .data = &how};
   for (int i = 0; i < to->tensor_count; i++) {
     struct mn_checkpoint_tensor *t = &to->tensors[i];

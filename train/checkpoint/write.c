@@ -134,7 +134,7 @@ static mn_status write_names(struct writer *writer) {
  * object's own header, since the B-trees that HDF5 uses for more than a few could be damaged too. */
 static mn_status create_file(struct writer *writer) {
   const unsigned order = H5P_CRT_ORDER_TRACKED | H5P_CRT_ORDER_INDEXED;
-  const hid_t creation = writer->creation = H5Pcreate(H5P_FILE_CREATE); /* a class of the groups' too */
+  const hid_t creation = writer->creation = H5Pcreate(H5P_FILE_CREATE); /* also for groups */
   if (creation >= 0 && H5Pset_obj_track_times(creation, 0) >= 0 &&
       H5Pset_link_creation_order(creation, order) >= 0 && H5Pset_attr_creation_order(creation, order) >= 0 &&
       H5Pset_link_phase_change(creation, MN_CHECKPOINT_TENSORS, 0) >= 0 &&
