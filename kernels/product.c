@@ -28,6 +28,14 @@ static int64_t block_length(int64_t depth) {
 #define UNROLL(...) _Pragma("GCC unroll 16") for (__VA_ARGS__)
 #define SHUFFLE(type, a, b, ...) __builtin_shuffle(a, b, (type){__VA_ARGS__})
 #endif
+/* A vector that the compiler takes as it stands, and fuses into nothing. */
+#if defined __x86_64__
+#define ROUNDED(vector) __asm__("" : "+x"(vector))
+#elif defined __aarch64__
+#define ROUNDED(vector) __asm__("" : "+w"(vector))
+#else
+#define ROUNDED(vector) __asm__("" : "+m"(vector))
+#endif
 #ifdef MN_DOUBLE
 typedef int64_t position;
 #define LANES_16 2

@@ -38,7 +38,7 @@ TARGET MN_INLINE void LEVEL(registers)(const real *a, int down, int along, const
     VEC *at = (VEC *)(to + i / 2 * ld + i % 2 * LANES), all = p->alpha * sum[i / 2][i % 2], was;
     if (beta != 0) {
       was = beta * *at;
-      __asm__("" : "+m"(was)); /* else either of the two products is fused, as the compiler likes */
+      ROUNDED(was); /* else either of the two products is fused, as the compiler likes */
       all += was;
     }
     *at = all;

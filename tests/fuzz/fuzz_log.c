@@ -18,7 +18,8 @@ static void resume(const char *path, size_t size) {
   struct mn_log log;
   struct stat after;
   static struct mn_device device = {.name = "CPU"};
-  static struct mn_session session = {.device = &device, .from = &from, .logged = 2};
+  static struct mn_model model;
+  static struct mn_session session = {.device = &device, .from = &from, .model = &model, .logged = 2};
   strcpy(session.run.id, id);
   strcpy(session.begun, id);
   memcpy(from.options, config, sizeof config);
