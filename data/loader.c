@@ -1,6 +1,6 @@
 /* The loader turns positions in the order of samples into row numbers, and the device gathers these rows. One
- * gather takes a full filling from memory; rows in a file take one gather per window (data/windows.h).
- * data/scaling.h chooses scales, where planes have any. */
+ * gather takes a full filling from memory; rows in a file take one gather per window (data/windows.h). The
+ * scales of planes, where they have any, are chosen by data/scaling.h. */
 #include "data/loader.h"
 
 #include <stdlib.h>
@@ -24,9 +24,9 @@ struct mn_loader {
   struct mn_windows windows;
   struct mn_scaling scaling;
   /* the buffers */
-  int next; /* the one to fill next */
-  int64_t *numbers[MN_LOADER_BUFFERS],
-      *uploaded[MN_LOADER_BUFFERS]; /* of a filling's rows, and on the device */
+  int next;                             /* the one to fill next */
+  int64_t *numbers[MN_LOADER_BUFFERS];  /* of a filling's rows */
+  int64_t *uploaded[MN_LOADER_BUFFERS]; /* the same on the device */
   struct mn_operand x[MN_LOADER_BUFFERS];
   char *y[MN_LOADER_BUFFERS];
 };

@@ -53,7 +53,8 @@ fuzz: ### libFuzzer on each reader of files and texts (FUZZ="checkpoint log": th
 	$(Q)$(MAKE) --no-print-directory $(INSTRUMENTED) packages
 	$(Q)$(MAKE) --no-print-directory $(INSTRUMENTED) $(FUZZED)/tests/fuzz/seeds $(FUZZERS:%=$(FUZZED)/tests/fuzz/fuzz_%)
 	$(Q)BUILD=$(FUZZED) SECONDS_EACH=$(SECONDS) WORKERS=$(WORKERS) tests/fuzz/fuzz.sh $(FUZZ)
-# What only make nightly runs, and the machines with a GPU: .ci/run compiles it.
+# What only make nightly runs, and the machines with a GPU: .ci/run compiles it. input.o is named too: else make would take the fuzzers'
+# objects for what is there, and input.o not, and link the fuzzers by the general rule.
 compiled: $(FUZZERS:%=$(BUILD)/tests/fuzz/fuzz_%.o) $(BUILD)/tests/fuzz/input.o $(BUILD)/tests/fuzz/seeds.o $(TORN_PARTS:%=$(BUILD)/tests/torn/%.o) \
           $(BUILD)/tests/apart.o $(BUILD)/tests/initcheck.o $(BUILD)/tests/peers/minnow_peer.o
 $(BUILD)/tests/fuzz/fuzz_%: $(BUILD)/tests/fuzz/fuzz_%.o $(BUILD)/tests/fuzz/input.o $(BUILD)/tests/torn/sanitizers.o $(BUILD)/libminnow.a
