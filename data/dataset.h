@@ -32,14 +32,14 @@ struct mn_dataset {
   const char *x_type, *y_type; /* type in the file: "float32", "int64" …; NULL likewise */
   size_t parallel;             /* 4 or 8 if several threads may read x as reals of this width; else 0 */
   size_t y_parallel;           /* the same of real targets y */
+  const struct mn_fingerprinting *fingerprinting; /* of its rows (data/fingerprint.h), or NULL */
   /* Reads rows first … first + count: x as [count, I] and y as [count, K] reals of `real` bytes (4: float, 8:
    * double), or as int32 labels [count]. NULL skips x or y; y must be NULL if outputs is 0. MN_USAGE: rows, a
    * `real` or a y that the dataset lacks. MN_BAD_DATA: a value is missing, not finite, or beyond a float's
    * range for real 4; the message names its dataset and row. Any thread may call it, on a stack of 2 MiB;
    * several may at a time if real is `parallel`, or y_parallel, in all of these calls. */
   mn_status (*read)(struct mn_dataset *dataset, int64_t first, int64_t count, size_t real, void *x, void *y);
-  void (*close)(struct mn_dataset *dataset); /* called by mn_dataset_close alone, which calls free if this is
-                                                NULL */
+  void (*close)(struct mn_dataset *dataset); /* mn_dataset_close calls it or, if it is NULL, free */
 };
 
 enum mn_part { MN_PART_TRAIN, MN_PART_TEST, MN_PART_ALL };

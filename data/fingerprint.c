@@ -1,24 +1,27 @@
 /* Sums of XXH3 hashes; see fingerprint.h. */
 #include "data/fingerprint.h"
+#include "data/placement.h"
 
 #include <inttypes.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <xxhash.h>
 
 enum { BLOCK = 4096 }; /* values */
 
-int64_t mn_fingerprint_count(const struct mn_dataset *d) {
+/* The rows of the sample. */
+static int64_t count_of(const struct mn_dataset *d) {
   return d->rows < MN_FINGERPRINT_ROWS ? d->rows : MN_FINGERPRINT_ROWS;
 }
 
 /* i·rows/count without overflow. */
 int64_t mn_fingerprint_row(const struct mn_dataset *d, int64_t i) {
-  const int64_t count = mn_fingerprint_count(d);
+  const int64_t count = count_of(d);
   return i * (d->rows / count) + i * (d->rows % count) / count;
 }
 
-int64_t mn_fingerprint_block(const struct mn_dataset *d) {
+static int64_t block_of(const struct mn_dataset *d) {
   const int64_t width = d->inputs + (d->classes ? 1 : d->outputs);
   int64_t rows = 1;
   while (2 * rows * width <= BLOCK) rows *= 2;
@@ -46,11 +49,11 @@ static uint64_t hash(const struct span *s, int64_t first, int64_t count) {
   return XXH3_64bits(parts, sizeof parts);
 }
 
-void mn_fingerprint_add(struct mn_fingerprint *f, const struct mn_dataset *d, size_t real, int64_t first,
-                        int64_t count, const void *x, const void *y) {
+static void add(struct mn_fingerprint *f, const struct mn_dataset *d, size_t real, int64_t first,
+                int64_t count, const void *x, const void *y) {
   const struct span span = {first, x, y, (size_t)d->inputs * real,
                             d->classes ? sizeof(int32_t) : (size_t)d->outputs * real};
-  const int64_t block = mn_fingerprint_block(d), end = first + count, all = mn_fingerprint_count(d);
+  const int64_t block = block_of(d), end = first + count, all = count_of(d);
   uint64_t rows = 0, sample = 0;
   for (int64_t at = first; at < end; at += block)
     rows += hash(&span, at, end - at < block ? end - at : block);
@@ -74,6 +77,26 @@ void mn_fingerprint_end(struct mn_fingerprint *f, const struct mn_dataset *d, in
   f->sample = describe(d, f->sample);
   f->rows = whole ? describe(d, f->rows) : 0;
 }
+
+mn_status mn_read_sample(struct mn_dataset *dataset, const struct mn_rows_form *form,
+                         struct mn_fingerprint *fingerprint, const int *stop) {
+  const int64_t count = count_of(dataset);
+  struct mn_range *ranges = malloc((size_t)count * sizeof *ranges);
+  struct mn_rows rows = {.x = malloc((size_t)count * form->x_row), .fingerprint = fingerprint};
+  if (form->y_row) rows.y = malloc((size_t)count * form->y_row);
+  *fingerprint = (struct mn_fingerprint){0};
+  mn_status status = MN_OK;
+  if (!ranges || !rows.x || (form->y_row && !rows.y))
+    status = mn_fail(MN_NO_MEMORY, "no memory for %lld rows, a sample", (long long)count);
+  for (int64_t i = 0; i < count && status == MN_OK; i++)
+    ranges[i] = (struct mn_range){mn_fingerprint_row(dataset, i), 1, i};
+  if (status == MN_OK) status = mn_read_rows(dataset, form, ranges, count, &rows, stop);
+  if (status == MN_OK) mn_fingerprint_end(fingerprint, dataset, 0);
+  free(ranges), free(rows.x), free(rows.y);
+  return status;
+}
+
+const struct mn_fingerprinting mn_fingerprinting = {block_of, add, mn_fingerprint_end, mn_read_sample};
 
 void mn_fingerprint_show(char out[MN_FINGERPRINT_TEXT], const struct mn_fingerprint *train,
                          const struct mn_fingerprint *test) {

@@ -10,27 +10,38 @@
 
 enum { MN_FINGERPRINT_ROWS = 4096, MN_FINGERPRINT_TEXT = 34 };
 
+struct mn_rows_form; /* data/placement.h */
 struct mn_fingerprint {
   uint64_t sample; /* of MN_FINGERPRINT_ROWS rows, or all of fewer */
   uint64_t rows;   /* of all rows if `whole`; else 0 */
   int whole;       /* all rows were read before the first batch */
 };
 
-/* The number of rows in the sample, and its i-th row; they are spread over the dataset. */
-int64_t mn_fingerprint_count(const struct mn_dataset *dataset);
+/* The i-th row of the sample; they are spread over the dataset. */
 int64_t mn_fingerprint_row(const struct mn_dataset *dataset, int64_t i);
-
-/* Rows of a block: the largest power of two whose x and y take at most 32 KiB as doubles, or 1. If all rows
- * are read, each mn_fingerprint_add takes whole blocks, except for the last rows. */
-int64_t mn_fingerprint_block(const struct mn_dataset *dataset);
-
-/* Adds rows first … first + count − 1, with reals of `real` bytes; y is NULL without targets. Several threads
- * may add at a time. The fingerprint starts as zeros. */
-void mn_fingerprint_add(struct mn_fingerprint *fingerprint, const struct mn_dataset *dataset, size_t real,
-                        int64_t first, int64_t count, const void *x, const void *y);
 
 /* Ends the fingerprint after all rows of the sample were added, or if `whole`, all rows. */
 void mn_fingerprint_end(struct mn_fingerprint *fingerprint, const struct mn_dataset *dataset, int whole);
+
+/* Sets the fingerprint of the sample: reads its rows in the file's order and forgets them. Errors: as
+ * mn_read_rows; MN_NO_MEMORY. */
+mn_status mn_read_sample(struct mn_dataset *dataset, const struct mn_rows_form *form,
+                         struct mn_fingerprint *fingerprint, const int *stop);
+
+/* What reading calls for a dataset whose rows have a fingerprint; a program on arrays links none of it. */
+struct mn_fingerprinting {
+  /* Rows of a block, the largest power of two whose x and y take at most 32 KiB as doubles, or 1. If all rows
+   * are read, each `add` takes whole blocks, except for the last rows. */
+  int64_t (*block)(const struct mn_dataset *dataset);
+  /* Adds rows first … first + count − 1, of reals of `real` bytes; y is NULL without targets. Several threads
+   * may add at a time. The fingerprint starts as zeros. */
+  void (*add)(struct mn_fingerprint *fingerprint, const struct mn_dataset *dataset, size_t real,
+              int64_t first, int64_t count, const void *x, const void *y);
+  void (*end)(struct mn_fingerprint *fingerprint, const struct mn_dataset *dataset, int whole);
+  mn_status (*sample)(struct mn_dataset *dataset, const struct mn_rows_form *form,
+                      struct mn_fingerprint *fingerprint, const int *stop);
+};
+extern const struct mn_fingerprinting mn_fingerprinting;
 
 /* The fingerprint of a run's rows as text: of the samples and, if both are whole, of all rows. `test` may be
  * NULL. */

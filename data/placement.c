@@ -77,7 +77,7 @@ static mn_status fill_device(struct mn_placement *p) {
   struct mn_outcome outcome;
   mn_status status = MN_OK;
   int64_t each = (int64_t)(CHUNK_BYTES / (p->form.x_row + p->form.y_row));
-  each -= each % mn_fingerprint_block(p->dataset);
+  if (p->dataset->fingerprinting) each -= each % p->dataset->fingerprinting->block(p->dataset);
   if (each > p->dataset->rows) each = p->dataset->rows;
   if (each < 1) each = 1;
   for (int i = 0; i < BUFFERS && status == MN_OK; i++)
@@ -120,13 +120,14 @@ static mn_status check_room(struct mn_placement *p, int asked) {
 /* Reads the rows into p->place or, if it has no room or its memory cannot be had after all, into the next
  * place, unless the caller named the place. */
 static mn_status settle(struct mn_placement *p, int asked) {
+  const struct mn_fingerprinting *of = p->dataset->fingerprinting;
   while (p->place != MN_PLACE_FILE) {
     mn_status status = check_room(p, asked);
     p->fingerprint = (struct mn_fingerprint){0}; /* an attempt at another place may have added rows */
     if (status == MN_OK) status = mn_placement_allocate(p, p->place, &p->rows, p->dataset->rows);
     if (status == MN_OK) status = fill(p);
     if (status == MN_OK) {
-      mn_fingerprint_end(&p->fingerprint, p->dataset, 1);
+      if (of) of->end(&p->fingerprint, p->dataset, 1);
       return MN_OK;
     }
     mn_placement_release(p, p->place, &p->rows, p->dataset->rows);
@@ -137,7 +138,7 @@ static mn_status settle(struct mn_placement *p, int asked) {
     snprintf(p->why, sizeof p->why, "%.180s", mn_message());
     p->place = p->place == MN_PLACE_DEVICE && !is_cpu(p) ? MN_PLACE_HOST : MN_PLACE_FILE;
   }
-  return mn_read_sample(p->dataset, &p->form, &p->fingerprint, p->stop);
+  return of ? of->sample(p->dataset, &p->form, &p->fingerprint, p->stop) : MN_OK;
 }
 
 mn_status mn_placement_open(struct mn_placement *p, struct mn_device *device, struct mn_dataset *dataset,

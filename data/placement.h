@@ -46,11 +46,6 @@ mn_status mn_read_rows(struct mn_dataset *dataset, const struct mn_rows_form *fo
                        const struct mn_range *ranges, int64_t count, const struct mn_rows *to,
                        const int *stop);
 
-/* Sets the fingerprint of the sample: reads its rows in the file's order and forgets them. Errors: as
- * mn_read_rows; MN_NO_MEMORY. */
-mn_status mn_read_sample(struct mn_dataset *dataset, const struct mn_rows_form *form,
-                         struct mn_fingerprint *fingerprint, const int *stop);
-
 /* ---- places ---- */
 
 enum mn_place { MN_PLACE_AUTO, MN_PLACE_DEVICE, MN_PLACE_HOST, MN_PLACE_FILE, MN_PLACES };

@@ -143,9 +143,9 @@ static mn_status read_task(const struct reading *r, const struct mn_range *task,
   mn_heartbeat();
   if (d->classes && y) /* in any dataset: the losses index a row of outputs by labels */
     MN_TRY(mn_labels_check((const int32_t *)y, task->first, task->count, d->outputs, "the data", "it"));
-  if (to->fingerprint)
-    mn_fingerprint_add(to->fingerprint, d, form->real, task->first, task->count,
-                       form->bf16 ? (void *)scratch : x, y);
+  if (to->fingerprint && d->fingerprinting)
+    d->fingerprinting->add(to->fingerprint, d, form->real, task->first, task->count,
+                           form->bf16 ? (void *)scratch : x, y);
   if (form->bf16) round_all(x, scratch, task->count * d->inputs, form->bf16);
   for (int64_t i = 0; i < task->count && to->largest; i++)
     to->largest[task->at + i] = largest_of((const float *)x + i * d->inputs, d->inputs);
@@ -200,7 +200,7 @@ mn_status mn_read_rows(struct mn_dataset *dataset, const struct mn_rows_form *fo
   r.task_rows = (dataset->parallel == form->real ? TASK_BYTES : LONE_TASK_BYTES) /
                 (widest_of(dataset, form) * (int64_t)form->real);
   if (r.task_rows < 1) r.task_rows = 1;
-  r.task_rows -= r.task_rows % mn_fingerprint_block(dataset);
+  if (dataset->fingerprinting) r.task_rows -= r.task_rows % dataset->fingerprinting->block(dataset);
   for (int64_t i = 0; i < count; i++) rows += ranges[i].count;
   MN_REQUIRE(pthread_mutex_init(&r.mutex, NULL) == 0);
   /* If a thread cannot start, the others do its work. */
@@ -211,22 +211,4 @@ mn_status mn_read_rows(struct mn_dataset *dataset, const struct mn_rows_form *fo
   MN_REQUIRE(pthread_mutex_destroy(&r.mutex) == 0);
   if (r.failed >= 0) return mn_outcome_tell(&r.outcome);
   return r.range < count ? mn_fail(MN_INTERRUPTED, "reading was stopped") : MN_OK;
-}
-
-mn_status mn_read_sample(struct mn_dataset *dataset, const struct mn_rows_form *form,
-                         struct mn_fingerprint *fingerprint, const int *stop) {
-  const int64_t count = mn_fingerprint_count(dataset);
-  struct mn_range *ranges = malloc((size_t)count * sizeof *ranges);
-  struct mn_rows rows = {.x = malloc((size_t)count * form->x_row), .fingerprint = fingerprint};
-  if (form->y_row) rows.y = malloc((size_t)count * form->y_row);
-  *fingerprint = (struct mn_fingerprint){0};
-  mn_status status = MN_OK;
-  if (!ranges || !rows.x || (form->y_row && !rows.y))
-    status = mn_fail(MN_NO_MEMORY, "no memory for %lld rows, a sample", (long long)count);
-  for (int64_t i = 0; i < count && status == MN_OK; i++)
-    ranges[i] = (struct mn_range){mn_fingerprint_row(dataset, i), 1, i};
-  if (status == MN_OK) status = mn_read_rows(dataset, form, ranges, count, &rows, stop);
-  if (status == MN_OK) mn_fingerprint_end(fingerprint, dataset, 0);
-  free(ranges), free(rows.x), free(rows.y);
-  return status;
 }

@@ -7,19 +7,16 @@
  * parameter in training receives its update. The gradient of a tensor with several consumers is stored by the
  * first of them and added to by the others; its sink is then applied once, to the sum: by its producer's
  * backward or, for a parameter that several nodes share (tied weights), at the end of the tape's backward. A
- * sink that adds is given to all consumers instead.
- * The tape knows no layer, and its runs allocate nothing. */
+ * sink that adds is given to all consumers instead. The tape knows no layer; its runs allocate nothing. */
 #ifndef MN_ENGINE_TAPE_H
 #define MN_ENGINE_TAPE_H
 
 #include "engine/forms.h"
 
-enum { MN_NODE_INPUTS = 6, MN_TAPE_GRAPHS = 64 };
+enum { MN_NODE_INPUTS = 36, MN_TAPE_GRAPHS = 64 }; /* inputs: of a narrow stack, with all its parameters */
 
 /* On the CPU a tape whose largest product has fewer multiply-adds than MN_TAPE_SMALL runs on one thread, and
- * one below MN_TAPE_MEDIUM on half of the threads, or on one of two or three. On 16 cores half of them take
- * most of what there is to win, and beside two busy processes they are 1.5 times as fast as all; of two cores
- * both win up to a fifth when they are idle and lose a fifth beside a busy process (tests/RESULTS.md). */
+ * one below MN_TAPE_MEDIUM on half of the threads, or on one of two or three (measured: tests/RESULTS.md). */
 enum { MN_TAPE_SMALL = 1 << 21, MN_TAPE_MEDIUM = 1 << 25 };
 
 struct mn_tape;
@@ -114,13 +111,12 @@ MN_API mn_status mn_tape_backward(struct mn_tape *tape);
 MN_API mn_status mn_tape_step(struct mn_tape *tape);
 
 /* Gives the device the work of run(data), which must be the same each time and on the same memory: the batch,
- * the parameters and the learning rate lie there. On CUDA as graph `number` of the tape, 0 … MN_TAPE_GRAPHS −
- * 1, which the first call captures: the work must have run once before, for the libraries to choose
- * algorithms and allocate (kernels/stream.h). It is freed with the tape. On the CPU by calling it. */
+ * the parameters and the learning rate lie there. On the CPU by calling it; on CUDA as the tape's graph
+ * `number`, below MN_TAPE_GRAPHS, which the first call captures: the work must have run once before, for
+ * libraries to choose algorithms and allocate (kernels/stream.h). */
 MN_API mn_status mn_tape_graph(struct mn_tape *tape, int number, mn_status (*run)(void *data), void *data);
 
-/* mn_tape_step in this way; but the first step, by which the libraries choose their algorithms, and one that
- * measures scales are run directly. */
+/* mn_tape_step in this way; but the first step and one that measures scales are run directly. */
 MN_API mn_status mn_tape_replay(struct mn_tape *tape, int number);
 
 /* For an operation's backward: applies the sink of `node`'s output to the output's stored gradient. Returns

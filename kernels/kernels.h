@@ -6,6 +6,7 @@
 #include "kernels/memory.h"
 #include "kernels/random.h"
 #include "kernels/ranks/collectives.h"
+#include "kernels/stack/stack.h"
 #include "kernels/stream.h"
 
 /* ---- the matrix product, and what happens to its result ---- */
@@ -157,7 +158,7 @@ typedef mn_status mn_narrow_function(struct mn_device *device, float *out, const
   REAL(narrow)                                                                                               \
   REAL(uniform)
 #define MN_KERNELS(REAL, DEVICE, AS, CUDA)                                                                   \
-  MN_COMPUTE(REAL) MN_MEMORY(DEVICE, AS, CUDA) MN_STREAMS(DEVICE, AS, CUDA)
+  MN_COMPUTE(REAL) CUDA(stack) CUDA(stack_parts) MN_MEMORY(DEVICE, AS, CUDA) MN_STREAMS(DEVICE, AS, CUDA)
 
 #define MN_KERNEL_POINTER(name, ...) mn_##name##_function *name;
 struct mn_kernels {

@@ -213,11 +213,12 @@ static const unsigned plans[][5] = {
     [MN_PLAN_TAIL] = {LINEAR, NORM | ACTIVATE | SUM},
     [MN_PLAN_LINEAR_NORM] = {LINEAR | NORM, ACTIVATE | SUM},
     [MN_PLAN_BLOCK] = {MN_OP_ALL},
+    [MN_PLAN_STACK] = {MN_OP_ALL},
 };
 _Static_assert(sizeof plans / sizeof *plans == MN_PLANS, "every plan has its operations");
 MN_WORDS(plan, enum mn_plan, MN_PLANS, [MN_PLAN_NONE] = "none", [MN_PLAN_ACTIVATION] = "activation",
          [MN_PLAN_NORM_ACTIVATION] = "norm-activation", [MN_PLAN_TAIL] = "tail",
-         [MN_PLAN_LINEAR_NORM] = "linear-norm", [MN_PLAN_BLOCK] = "block");
+         [MN_PLAN_LINEAR_NORM] = "linear-norm", [MN_PLAN_BLOCK] = "block", [MN_PLAN_STACK] = "stack");
 
 static mn_status record_block(struct mn_tape *tape, struct mn_tensor **y, struct mn_tensor *x,
                               const struct mn_layer *layer) {

@@ -28,6 +28,7 @@ enum mn_plan {
   MN_PLAN_TAIL,            /* linear, norm+activation+sum */
   MN_PLAN_LINEAR_NORM,     /* linear+norm, activation+sum */
   MN_PLAN_BLOCK,           /* all in one */
+  MN_PLAN_STACK,           /* the same, and a narrow stack of them in one where it fits (layers/stack.h) */
   MN_PLANS,
 };
 
@@ -51,8 +52,7 @@ struct mn_layer_kind {
   mn_status (*record)(struct mn_tape *tape, struct mn_tensor **y, struct mn_tensor *x,
                       const struct mn_layer *layer);
   /* Records the layer fused with the mean squared error, as mn_loss_record's, as the last node of a tape that
-   * trains: the forward computes the loss and dz, and does not store y. Used under MN_PLAN_BLOCK alone. NULL
-   * if the two cannot be fused. */
+   * trains: the forward computes the loss and dz, and does not store y. NULL if the two cannot be fused. */
   mn_status (*record_mse)(struct mn_tape *tape, struct mn_tensor *x, const struct mn_layer *layer,
                           struct mn_tensor *target, double scale);
 };

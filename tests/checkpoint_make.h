@@ -44,7 +44,7 @@ static inline struct mn_checkpoint *make_checkpoint(int64_t inputs, int64_t chan
                                          .eps = 1e-5,
                                          .slope = 0.01,
                                          .loss = head ? MN_LOSS_CROSS_ENTROPY : MN_LOSS_MSE,
-                                         .plan = MN_PLAN_BLOCK};
+                                         .plan = MN_PLAN_STACK};
   MN_REQUIRE(mn_checkpoint_lay_out(made) == MN_OK);
   for (int i = 0; i < made->tensor_count; i++) {
     struct mn_checkpoint_tensor *tensor = &made->tensors[i];

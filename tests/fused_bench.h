@@ -17,6 +17,8 @@ struct fused_case {
   int twice;                   /* gradients are added up over two passes */
   int nesterov;
   int adamw;
+  enum mn_plan plan; /* 0: MN_PLAN_BLOCK */
+  int head, labels;  /* outputs of a linear head, whose loss is the cross-entropy */
 };
 
 /* Whose products end in epilogues of the GEMM of our own, where there is one. */
@@ -138,7 +140,9 @@ static inline struct mn_model *open_stack(struct mn_device *device, const struct
                                    .groups = c->groups,
                                    .eps = 1e-5,
                                    .slope = 0.01,
-                                   .plan = MN_PLAN_BLOCK};
+                                   .head = c->head,
+                                   .loss = c->labels ? MN_LOSS_CROSS_ENTROPY : MN_LOSS_MSE,
+                                   .plan = c->plan ? c->plan : MN_PLAN_BLOCK};
   for (int i = 0; i < config.depth; i++) config.hidden[i] = channels_of(c);
   struct mn_model *model;
   MUST(mn_model_open(&model, device, &config));
@@ -180,7 +184,16 @@ static inline struct training train_stack(struct mn_device *device, const struct
   open_optimizer(&t, c);
   MUST(mn_pass_open(&t.pass, t.model, MN_PASS_TRAIN, c->rows, scale, 0));
   fill_x(t.pass, c);
-  fill(device, t.pass->target, SEED_TARGET, (struct range){0, c->blocks > 1 ? 16 : 2, MN_FP32});
+  if (t.pass->target)
+    fill(device, t.pass->target, SEED_TARGET, (struct range){0, c->blocks > 1 ? 16 : 2, MN_FP32});
+  if (t.pass->labels) {
+    int32_t *labels = malloc((size_t)c->rows * sizeof *labels);
+    assert_non_null(labels);
+    for (int64_t n = 0; n < c->rows; n++) labels[n] = (int32_t)(random01(SEED_TARGET, n) * c->head);
+    MUST(device->kernels->copy(device, t.pass->labels, labels, (size_t)c->rows * sizeof *labels));
+    MUST(device->kernels->synchronize(device));
+    free(labels);
+  }
   return t;
 }
 

@@ -29,8 +29,9 @@ TEXTS=1 tests/mutants.sh >&2 || complain "tests/mutants.sh: these rows need the 
 # that has sources and no row here is an error, as is a row whose folder has no sources.
 declare -A allowed=()
 may_include() { allowed[$1]=" $* "; }
-may_include kernels kernels/hopper kernels/ranks
+may_include kernels kernels/hopper kernels/ranks kernels/stack
 may_include kernels/hopper kernels kernels/ranks
+may_include kernels/stack kernels kernels/ranks
 may_include kernels/ranks kernels
 may_include engine kernels kernels/ranks
 may_include engine/ranks kernels kernels/ranks engine

@@ -6,7 +6,7 @@
 #include <stdatomic.h>
 #include <time.h>
 
-#include "data/dataset.h"
+#include "data/fingerprint.h"
 #include "tests/check.h"
 
 enum { INPUTS = 3 };
@@ -63,7 +63,8 @@ static inline struct made make(int64_t rows, int classes) {
                                 .inputs = INPUTS,
                                 .outputs = classes ? rows : 2,
                                 .classes = classes,
-                                .read = made_read},
+                                .read = made_read,
+                                .fingerprinting = &mn_fingerprinting},
                        .bad_row = -1,
                        .late_row = -1};
 }

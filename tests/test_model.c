@@ -38,7 +38,7 @@ static void a_model_comes_back(void **state) {
                                    .eps = 1e-3,
                                    .slope = 0.25,
                                    .loss = MN_LOSS_CROSS_ENTROPY,
-                                   .plan = MN_PLAN_BLOCK};
+                                   .plan = MN_PLAN_STACK};
   for (int i = 0; i < 4; i++) {
     struct mn_device *device;
     struct mn_model *model, *loaded;

@@ -50,7 +50,7 @@ static void train_has_its_defaults(void **state) {
   assert_true(o.lr == 0.007 && o.warmup == -1 && o.momentum == 0.9 && o.weight_decay == -1 && o.clip == 0 &&
               o.step_factor == 0.1);
   assert_int_equal(o.loss, -1);
-  assert_int_equal(o.plan, MN_PLAN_BLOCK);
+  assert_int_equal(o.plan, MN_PLAN_STACK);
   assert_int_equal(o.optimizer, MN_ADAMW);
   assert_int_equal(o.epochs, -1);
   assert_int_equal(o.steps, 0);
@@ -256,7 +256,7 @@ static const struct {
     {"train --loss huber", "--loss 'huber'", "mse or cross-entropy"},
     {"train --loss ms", "--loss 'ms'", "mse or cross-entropy"},
     {"train --schedule mse|cosine", "--schedule", "constant, cosine or step"},
-    {"gradcheck --plan tails", "--plan 'tails'", "tail, linear-norm or block"},
+    {"gradcheck --plan tails", "--plan 'tails'", "tail, linear-norm, block or stack"},
     {"train --precision fp8", "--precision 'fp8'", "bf16, fp16 or fp16x3"},
     {"train --plot p.pdf", "--plot 'p.pdf'", ".svg or .png"},
     {"train --log --resume", "--log '--resume'", "name"},

@@ -295,7 +295,7 @@ static void what_makes_the_model_may_not(void **state) {
       {"--eps 1e-3", "--eps 0.001|1e-05"},   {"--slope 0.2", "--slope 0.2|with 0.01"},
       {"--seed 3", "--seed 3|with 0"},       {"--precision fp64", "--precision fp64|with fp32"},
       {"--batch 8", "--batch 8|with 6"},     {"--accumulate 2", "--accumulate 2|with 1"},
-      {"--plan none", "--plan none|block"},  {"--synthetic 24 --in 4", "--synthetic 24|--data rows.h5"},
+      {"--plan none", "--plan none|stack"},  {"--synthetic 24 --in 4", "--synthetic 24|--data rows.h5"},
       {"--loss mse", "3 numbers|1 numbers"}, {"--warmup 5 --seed 1", "--seed 1"},
   };
   for (size_t i = 0; i < COUNT(refused); i++) {

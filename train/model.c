@@ -13,7 +13,7 @@ MN_WORDS(loss, enum mn_loss, MN_LOSSES, [MN_LOSS_MSE] = "mse", [MN_LOSS_CROSS_EN
 
 struct mn_model_config mn_model_defaults(void) {
   return (struct mn_model_config){
-      .groups = 8, .eps = 1e-5, .slope = 0.01, .loss = MN_LOSS_MSE, .plan = MN_PLAN_BLOCK};
+      .groups = 8, .eps = 1e-5, .slope = 0.01, .loss = MN_LOSS_MSE, .plan = MN_PLAN_STACK};
 }
 
 int64_t mn_model_outputs(const struct mn_model_config *config) {

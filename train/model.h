@@ -26,7 +26,7 @@ struct mn_model_config {
   enum mn_plan plan;
 };
 
-/* A config with the defaults of `minnow train`: 8 groups, eps 1e-5, slope 0.01, mse, MN_PLAN_BLOCK. The
+/* A config with the defaults of `minnow train`: 8 groups, eps 1e-5, slope 0.01, mse, MN_PLAN_STACK. The
  * caller sets inputs, depth and hidden, which are 0; a head; for classes the loss. */
 MN_API struct mn_model_config mn_model_defaults(void);
 

@@ -7,7 +7,7 @@
 
 #include "data/dataset.h"
 #include "engine/hooks.h"
-#include "layers/layer.h"
+#include "layers/stack.h"
 
 /* Records layers 0 … count − 1, from x to y. */
 static mn_status record_layers(struct mn_pass *pass, int count) {
@@ -26,32 +26,35 @@ static mn_status record_layers(struct mn_pass *pass, int count) {
 
 static mn_status record(struct mn_pass *pass, const struct mn_pass_config *config) {
   const enum mn_pass_kind kind = config->kind;
-  const int outside = config->outside;
   const struct mn_model *m = pass->model;
   const struct mn_model_config *c = &m->config;
   const struct mn_layer *last = &m->layers[m->depth - 1];
   struct mn_tape *tape = pass->tape;
   int has_loss = kind == MN_PASS_EVALUATE || kind == MN_PASS_TRAIN;
   int mse = has_loss && c->loss == MN_LOSS_MSE;
-  int fused = mse && kind == MN_PASS_TRAIN && last->kind->record_mse && last->plan == MN_PLAN_BLOCK;
+  int fused = mse && kind == MN_PASS_TRAIN && last->kind->record_mse && last->plan >= MN_PLAN_BLOCK;
   pass->reads_y = has_loss;
   MN_TRY(mn_tape_tensor(tape, &pass->x, "the input", pass->rows, c->inputs));
-  pass->x->outside = outside;
+  pass->x->outside = config->outside;
   pass->x->keep = 1;
   pass->x->needs_gradient = config->input_gradient;
   pass->targets = fused ? last->outputs : mn_model_outputs(c);
   pass->first_target = fused ? last->first : 0;
   if (mse) MN_TRY(mn_tape_tensor(tape, &pass->target, "the target", pass->rows, pass->targets));
-  if (mse) pass->target->outside = outside;
-  if (has_loss && !mse && !outside)
+  if (mse) pass->target->outside = config->outside;
+  if (has_loss && !mse && !config->outside)
     MN_TRY(mn_tape_device(tape, (void **)&pass->labels, pass->rows, sizeof(int32_t)));
-  MN_TRY(record_layers(pass, m->depth - fused));
+  if (!config->keep && kind != MN_PASS_SEEDED && mn_stack_fits(tape, pass->x, m->layers, m->depth, !mse))
+    MN_TRY(mn_stack_record(tape, &pass->y, pass->x, m->layers, m->depth, pass->target, &pass->labels,
+                           config->scale));
+  else
+    MN_TRY(record_layers(pass, m->depth - fused));
   if (kind == MN_PASS_FORWARD) pass->y->operand = 1;
   for (struct mn_node *node = tape->first; config->keep && node; node = node->next) node->output->keep = 1;
-  if (fused) {
+  if (fused && pass->y) {
     MN_TRY(last->kind->record_mse(tape, pass->y, last, pass->target, config->scale));
     pass->y = NULL;
-  } else if (has_loss) {
+  } else if (has_loss && pass->y) {
     MN_TRY(mn_loss_record(tape, pass->y, pass->target, &pass->labels, config->scale));
   }
   return mn_tape_finish(tape);

@@ -40,8 +40,7 @@ struct mn_pass_config {
 /* Records the pass of a config. `*out` is the caller's, for mn_pass_close; it borrows the model. */
 mn_status mn_pass_record(struct mn_pass **out, struct mn_model *model, const struct mn_pass_config *config);
 
-/* scale multiplies the loss's gradient (1/steps under accumulation). input_gradient: x's gradient is computed
- * and stored. `*out` is the caller's, for mn_pass_close; it borrows the model. */
+/* The same, with these members of the config. */
 MN_API mn_status mn_pass_open(struct mn_pass **out, struct mn_model *model, enum mn_pass_kind kind,
                               int64_t rows, double scale, int input_gradient);
 /* The same for batches in memory of the caller's: mn_pass_set names it before each run. x's gradient is not

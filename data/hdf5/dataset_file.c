@@ -11,6 +11,7 @@
 
 #include "data/dataset.h"
 #include "data/dataset_file.h"
+#include "data/fingerprint.h"
 #include "data/hdf5/file.h"
 
 #define PIECE ((size_t)256 << 10) /* bytes read without HDF5 at a time, and checked while in the cache */
@@ -409,7 +410,7 @@ mn_status mn_dataset_open(struct mn_dataset **out, const char *path, enum mn_par
   *out = NULL;
   struct dataset_file *d = calloc(1, sizeof *d);
   if (!d) return mn_fail(MN_NO_MEMORY, "%s: no memory to open it", path);
-  d->base = (struct mn_dataset){.read = file_read, .close = file_close};
+  d->base = (struct mn_dataset){.read = file_read, .close = file_close, .fingerprinting = &mn_fingerprinting};
   d->file.root.id = d->x.object.id = d->y.object.id = -1;
   d->numbers = (y_required & MN_Y_NUMBERS) != 0;
   d->without = (y_required & MN_Y_NONE) != 0;

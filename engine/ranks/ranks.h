@@ -7,7 +7,7 @@
 
 #include "engine/hooks.h"
 #include "engine/tape.h"
-#include "kernels/ranks/collectives.h"
+#include "kernels/ranks/mpi.h"
 
 /* How many processes a launcher started with this one, by its variables; 1 without a launcher. */
 int mn_ranks_started(void);

@@ -1,5 +1,5 @@
 /* Collectives on the CPU, by MPI. Contract: kernels/ranks/collectives.h. */
-#include "kernels/ranks/collectives.h"
+#include "kernels/ranks/mpi.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -7,6 +7,7 @@
 
 #include "kernels/kernels.h"
 #include "kernels/planes.h"
+#include "kernels/ranks/plan.h"
 #include "kernels/real.h"
 
 static mn_status mn_ranks_join_cpu(struct mn_device *device) {

@@ -7,7 +7,9 @@
 
 #include "kernels/cuda.cuh"
 #include "kernels/planes.h"
+#include "kernels/ranks/mpi.h"
 #include "kernels/ranks/peer.h"
+#include "kernels/ranks/plan.h"
 
 /* NCCL's stable interface, version 2: its functions with their parameters, all of which return an error, and
  * values of ncclDataType_t and ncclRedOp_t. */

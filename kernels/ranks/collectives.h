@@ -12,10 +12,13 @@
 #ifndef MN_KERNELS_RANKS_COLLECTIVES_H
 #define MN_KERNELS_RANKS_COLLECTIVES_H
 
-#include "kernels/ranks/mpi.h"
 #include "kernels/types.h"
 
 enum { MN_PEERS = 8 }; /* GPUs of a host, at most, that exchange by each other's memory */
+
+/* For kernels/ranks/mpi.h: some of the ranks, 0 for all of them; the state of the thread that opened MPI. */
+typedef uintptr_t mn_mpi_comm;
+enum mn_waiting { MN_WAITS_FOR_NOTHING, MN_WAITS_FOR_RANKS, MN_WAITS_FOR_GPU };
 
 /* Ranks that exchange something, and this one's number among them. */
 struct mn_team {
@@ -175,28 +178,5 @@ typedef mn_status mn_agree_scales_function(struct mn_device *device, struct mn_s
 struct mn_collectives {
   MN_COLLECTIVES(MN_COLLECTIVE_POINTER, MN_COLLECTIVE_POINTER)
 };
-
-/* A collective goes over the matrix in blocks of `rows` rows, for which the pieces of all ranks, each as wide
- * as the widest, fit one staging buffer. MN_NO_MEMORY: a single row does not fit. */
-struct mn_ranks_plan {
-  int64_t share;  /* this rank's columns */
-  int64_t widest; /* a rank's share at most */
-  int64_t rows;   /* at a time */
-};
-static inline mn_status mn_ranks_plan(struct mn_ranks_plan *out, const struct mn_device *device, int64_t cols,
-                                      size_t each) {
-  const struct mn_team *t = &device->ranks->shards;
-  int64_t first;
-  out->share = mn_share(cols, t->rank, t->size, &first);
-  out->widest = (cols + t->size - 1) / t->size;
-  out->rows = MN_RANKS_STAGING / ((int64_t)each * out->widest * t->size);
-  if (out->rows > 0) return MN_OK;
-  return mn_fail(MN_NO_MEMORY,
-                 "a row of %ld numbers is wider than the staging memory of exchanges between ranks, %d MiB",
-                 (long)cols, MN_RANKS_STAGING >> 20);
-}
-
-/* NCCL's version, such as "2.28.3" in text[size]; NULL without a library. In builds with CUDA. */
-MN_C const char *mn_nccl_version(char *text, size_t size);
 
 #endif

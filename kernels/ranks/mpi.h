@@ -5,12 +5,7 @@
 #ifndef MN_KERNELS_RANKS_MPI_H
 #define MN_KERNELS_RANKS_MPI_H
 
-#include <stddef.h>
-#include <stdint.h>
-
-#include "kernels/status.h"
-
-typedef uintptr_t mn_mpi_comm; /* some of the ranks; 0 for all of them */
+#include "kernels/ranks/collectives.h"
 
 /* Loads the library of the launcher that started this process and starts MPI, once in a process. rank, size:
  * this process's number, and all processes'. MN_LIBRARY: no library, or one whose MPI does not start. */
@@ -21,9 +16,6 @@ MN_C void mn_mpi_close(void);
 
 /* Ends every rank's process, as far as the launcher can; it ends with this code. */
 MN_C void mn_mpi_abort(int code) __attribute__((noreturn));
-
-/* The state of the thread that opened. */
-enum mn_waiting { MN_WAITS_FOR_NOTHING, MN_WAITS_FOR_RANKS, MN_WAITS_FOR_GPU };
 
 /* For another thread, which watches: the number of finished calls; *what is set to the state of the opener.
  */
@@ -58,5 +50,8 @@ MN_C mn_status mn_mpi_allgather(mn_mpi_comm comm, void *all, const void *mine, s
 MN_C mn_status mn_mpi_alltoall(mn_mpi_comm comm, void *to_me, const void *of_mine, size_t bytes);
 MN_C mn_status mn_mpi_broadcast(void *data, size_t bytes, int from);
 MN_C mn_status mn_mpi_move(void *data, size_t bytes, int rank, int sends);
+
+/* NCCL's version, such as "2.28.3" in text[size]; NULL without a library. In builds with CUDA. */
+MN_C const char *mn_nccl_version(char *text, size_t size);
 
 #endif

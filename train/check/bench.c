@@ -13,6 +13,7 @@
 
 #include "kernels/clock.h"
 #include "kernels/device.h"
+#include "layers/stack.h"
 #include "train/json.h"
 
 enum { MOST_REPETITIONS = 200 };
@@ -54,7 +55,7 @@ struct bench {
   const struct mn_check_config *config;
   int figure, figures; /* the number of the one that is timed, and how many there are */
   int own_products;    /* whether products in a GEMM of our own are timed beside the library's */
-  int plan_rows;       /* 0 without --plans */
+  int stacks;          /* MN_PLAN_STACK is not MN_PLAN_BLOCK here */
   size_t held;         /* device memory while a step runs */
   double flops;        /* of a step */
   double ms[FIGURES], copy;
@@ -63,6 +64,11 @@ struct bench {
 };
 
 typedef mn_status work(void *state); /* to be timed, again and again */
+
+static int has_row(const struct bench *b, int row) {
+  return b->config->plans && (row != MN_PLAN_STACK || b->stacks) &&
+         (row != FUSED_GEMM || b->device->has_own_gemm);
+}
 
 static int ascending(const void *a, const void *b) {
   double x = *(const double *)a, y = *(const double *)b;
@@ -135,6 +141,8 @@ static mn_status open_subject(struct bench *b, struct subject *s, enum mn_plan p
   }
   enum mn_pass_kind kind = s->figure == FORWARD ? MN_PASS_FORWARD : MN_PASS_TRAIN;
   MN_TRY(mn_pass_open(&s->pass, s->model, kind, b->config->batch, 1, 0));
+  if (plan == MN_PLAN_STACK)
+    b->stacks = mn_stack_fits(s->pass->tape, s->pass->x, s->model->layers, s->model->depth, !s->pass->target);
   MN_TRY(fill(b, s->pass->x, 0));
   if (s->pass->labels) return mn_zero(b->device, s->pass->labels, (size_t)s->pass->rows * sizeof(int32_t));
   return s->pass->target ? fill(b, s->pass->target, 1) : MN_OK;
@@ -265,7 +273,8 @@ static void show(FILE *out, const struct bench *b, int as_json) {
   mn_json_integer(json, "groups", m->groups);
   mn_json_integer(json, "head", m->head);
   mn_json_string(json, "loss", mn_loss_name(m->loss));
-  mn_json_string(json, "plan", mn_plan_name(m->plan));
+  mn_json_string(json, "plan",
+                 mn_plan_name(m->plan == MN_PLAN_STACK && !b->stacks ? MN_PLAN_BLOCK : m->plan));
   for (int i = 0; i < FIGURES; i++) mn_json_number(json, figures[i], b->ms[i]);
   for (int own = 0; own <= b->own_products; own++)
     for (int i = 0; i < PRODUCTS; i++) {
@@ -282,9 +291,10 @@ static void show(FILE *out, const struct bench *b, int as_json) {
   mn_json_number(json, "step_per_gemms", b->ms[STEP] / bare(b, STEP));
   mn_json_number(json, "copy_gb_per_s", b->copy);
   mn_json_bytes(json, "device_bytes", (double)b->held);
-  if (b->plan_rows) {
+  if (b->config->plans) {
     mn_json_array_open(json, "plans");
-    for (int row = 0; row < b->plan_rows; row++) {
+    for (int row = 0; row < PLAN_ROWS; row++) {
+      if (!has_row(b, row)) continue;
       mn_json_open(json, NULL);
       mn_json_string(json, "plan", row == FUSED_GEMM ? "block, fused GEMM" : mn_plan_name((enum mn_plan)row));
       for (int i = 0; i < FIGURES; i++) mn_json_number(json, figures[i], b->plans[row][i]);
@@ -299,8 +309,8 @@ static mn_status time_all(struct bench *b) {
   for (enum figure i = 0; i < FIGURES; i++) MN_TRY(time_figure(b, i, b->config->model.plan, 0, &b->ms[i]));
   for (int own = 0; own <= b->own_products; own++) MN_TRY(time_products(b, !own, b->products[own]));
   MN_TRY(time_copy(b));
-  for (int row = 0; row < b->plan_rows; row++)
-    for (enum figure i = 0; i < FIGURES; i++) {
+  for (int row = 0; row < PLAN_ROWS; row++)
+    for (enum figure i = 0; i < FIGURES && has_row(b, row); i++) {
       enum mn_plan plan = row == FUSED_GEMM ? MN_PLAN_BLOCK : (enum mn_plan)row;
       MN_TRY(time_figure(b, i, plan, row != FUSED_GEMM, &b->plans[row][i]));
     }
@@ -310,8 +320,9 @@ static mn_status time_all(struct bench *b) {
 mn_status mn_bench(FILE *out, struct mn_device *device, const struct mn_check_config *config, int as_json) {
   struct bench b = {.device = device, .config = config};
   b.own_products = device->has_own_gemm && device->planes == 1; /* no library takes two planes */
-  if (config->plans) b.plan_rows = device->has_own_gemm ? PLAN_ROWS : MN_PLANS;
-  b.figures = FIGURES * (1 + b.plan_rows) + PRODUCTS * (1 + b.own_products) + 1;
+  int rows = 1;
+  for (int row = 0; row < PLAN_ROWS; row++) rows += has_row(&b, row);
+  b.figures = FIGURES * rows + PRODUCTS * (1 + b.own_products) + 1;
   mn_status status = time_all(&b);
   device->force_cublas = 0;
   if (status == MN_OK) show(out, &b, as_json);

@@ -53,7 +53,7 @@ enum {
 };
 
 struct mn_checkpoint {
-  struct mn_model_config model; /* /model attributes; of a file that was read, with MN_PLAN_BLOCK */
+  struct mn_model_config model; /* /model attributes; of a file that was read, with MN_PLAN_STACK */
   /* The file holds a model without its training (mn_model_save): progress and options are empty, and tensors
    * lack momentum. */
   int alone;
@@ -123,7 +123,7 @@ MN_API mn_status mn_snapshot_restore(const struct mn_checkpoint *from, struct mn
  * others not. The values are added to *hash; NULL is fine. */
 MN_API mn_status mn_snapshot_load_weights(const char *path, struct mn_model *model, uint64_t *hash);
 
-/* Opens the model in a file of mn_model_save, or in a checkpoint, on `device`, with MN_PLAN_BLOCK. `*out` is
+/* Opens the model in a file of mn_model_save, or in a checkpoint, on `device`, with MN_PLAN_STACK. `*out` is
  * the caller's, for mn_model_close; it borrows `device`. Errors: as mn_checkpoint_load and mn_model_open. A
  * file of weights alone has no configuration: mn_snapshot_load_weights. */
 MN_API mn_status mn_model_load(struct mn_model **out, struct mn_device *device, const char *path);

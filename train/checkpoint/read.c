@@ -213,7 +213,7 @@ static mn_status read_sizes(struct mn_reader *reader) {
   struct mn_model_config *m = &reader->checkpoint->model;
   const int64_t most = INT64_C(1) << 28;
   MN_TRY(read_small(reader, "model", 0, mn_checkpoint_model_fields, NULL, 0, NULL));
-  m->plan = MN_PLAN_BLOCK;
+  m->plan = MN_PLAN_STACK;
   int good = m->inputs >= 1 && m->inputs <= most && m->head >= 0 && m->head <= most && m->groups >= 1;
   for (int i = 0; good && i < m->depth; i++)
     good = m->hidden[i] >= 1 && m->hidden[i] <= most && m->hidden[i] % m->groups == 0;

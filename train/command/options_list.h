@@ -54,7 +54,7 @@ OPTION(REAL, slope, "slope", "S", RUNS | GRADCHECK, CONFIG, 0, 0, "0.01", "of th
 OPTION(INTEGER, loss, "loss", NULL, RUNS | GRADCHECK | BENCH, COURSE, 0, 0, "auto",
        "loss; auto: what the targets are for, reals mse and labels cross-entropy",
        .automatic = RUNS | GRADCHECK, .auto_value = -1, .words = mn_loss_words)
-OPTION(INTEGER, plan, "plan", NULL, TRAIN | GRADCHECK, CONFIG, 0, 0, "block", "which operations are fused",
+OPTION(INTEGER, plan, "plan", NULL, TRAIN | GRADCHECK, CONFIG, 0, 0, "stack", "which operations are fused",
        .words = mn_plan_words)
 HEADING("How long", "--epochs 30 --patience 5")
 OPTION(INTEGER, epochs, "epochs", "N", TRAIN, COURSE, 1, LARGEST, "auto",

@@ -481,7 +481,7 @@ static void warn_of_differences(const struct mn_session *s) {
 /* Announces how the model of --init differs from this one. Only a checkpoint has a /config to compare with;
  * an unreadable one is ignored. */
 static void describe_init(const struct mn_session *s) {
-  static const char *const named[] = {"groups", "eps", "slope", "loss", "plan"};
+  static const char *const named[] = {"groups", "eps", "slope", "loss"};
   const struct mn_options *o = &s->options;
   struct mn_checkpoint *from;
   struct mn_options here = s->options;

@@ -1,0 +1,238 @@
+/* A narrow stack's run: its kernel, then one that adds the CTAs' parts in their order and applies every
+ * parameter's sink to its gradient. */
+#include "kernels/rule.cuh"
+#include "kernels/stack/shapes.cuh"
+
+enum { SLICES = 16, SPAN = 128 }; /* a CTA adds SPAN sums, each in SLICES of the parts */
+
+/* A parameter's sink. */
+template <class Rule> struct sink {
+  int kind; /* enum mn_epilogue_kind; −1 if not wanted */
+  float *into;
+  mn_weight<float> w;
+  mn_moments<Rule, float> moments;
+};
+
+template <class Rule> struct sums_args {
+  const float *parts;
+  int count, stride, width, lane_channels, depth, inputs, outputs;
+  double *results, factor;
+  int *nonfinite;
+  bool measures;
+  mn_scale *dz[MN_STACK_DEPTH + 1];
+  Rule rule;
+  sink<Rule> sinks[MN_STACK_DEPTH + 1][4];
+};
+
+template <class Rule>
+static MN_GPU void apply(const Rule &rule, const int *nonfinite, const sink<Rule> &to, int64_t at,
+                         float gradient) {
+  if (to.kind < 0 || (to.kind != MN_STORE && *nonfinite)) return;
+  if (to.kind != MN_UPDATE) {
+    to.into[at] = to.kind == MN_ADD ? to.into[at] + gradient : gradient;
+    return;
+  }
+  float w[1], moments[Rule::MOMENTS];
+  mn_weight_load<1>(w, to.w, at, 1);
+  MN_UNROLL(int k = 0; k < Rule::MOMENTS; k++) moments[k] = to.moments.of[k] ? to.moments.of[k][at] : 0;
+  rule.step(rule.load(), to.moments.of[0] != NULL, gradient, w[0], moments[0], moments[Rule::MOMENTS - 1]);
+  MN_UNROLL(int k = 0; k < Rule::MOMENTS; k++)
+    if (to.moments.of[k]) to.moments.of[k][at] = moments[k];
+  mn_weight_store<1>(to.w, mn_planes_factor(to.w.planes), at, w, 1);
+}
+
+/* Element `at` of a weight's fragments: its row and column, as positions. */
+static MN_GPU void place(int at, int width, int &row, int &col) {
+  const int fragment = at / 128, lane = at / 4 % 32, k = at % 4;
+  row = fragment / (width / 8) * 16 + lane / 4 + k / 2 * 8;
+  col = fragment % (width / 8) * 8 + lane % 4 * 2 + k % 2;
+}
+
+/* Applies the sink of the sum at `at` of a part. */
+template <class Rule> static MN_GPU void take(const sums_args<Rule> &p, int at, float sum) {
+  const int W = p.width, T = p.lane_channels;
+  const mn_stack_part part(W, p.depth, p.outputs > 0);
+  int row, col;
+  if (at < part.vectors) {
+    const int l = at / (W * W), cols = l ? W : p.inputs;
+    place(at % (W * W), W, row, col);
+    if (l > 0) col = mn_stack_channel(T, col);
+    if (col < cols) apply(p.rule, p.nonfinite, p.sinks[l][0], mn_stack_channel(T, row) * cols + col, sum);
+  } else if (at < part.head) {
+    const int of = at - part.vectors;
+    apply(p.rule, p.nonfinite, p.sinks[of / (3 * W)][1 + of / W % 3], of % W, sum);
+  } else if (at < part.head_bias) {
+    place(at - part.head, W, row, col);
+    if (row < p.outputs)
+      apply(p.rule, p.nonfinite, p.sinks[p.depth][0], row * W + mn_stack_channel(T, col), sum);
+  } else if (at < part.scalars) {
+    if (at - part.head_bias < p.outputs)
+      apply(p.rule, p.nonfinite, p.sinks[p.depth][1], at - part.head_bias, sum);
+  }
+}
+
+/* The loss and the rows classified correctly, each by one warp; then the factors of dz. */
+template <class Rule> static __device__ void take_scalars(const sums_args<Rule> &p) {
+  const int lane = (int)threadIdx.x % 32, which = (int)threadIdx.x / 32;
+  const float *from = p.parts + mn_stack_part(p.width, p.depth, p.outputs > 0).scalars + which;
+  double sum = 0;
+  float largest = 0;
+  if (which >= 2 && (which > 2 + MN_STACK_DEPTH || !p.dz[which - 2])) return;
+  for (int c = lane; c < p.count; c += 32) {
+    const float value = from[(int64_t)c * p.stride];
+    sum += value, largest = fmaxf(largest, value);
+  }
+  sum = mn_lanes_sum<32>(sum), largest = mn_lanes_largest(largest);
+  if (lane > 0) return;
+  if (which < 2) {
+    p.results[which] = which ? sum : p.factor * sum;
+  } else {
+    mn_scale *dz = p.dz[which - 2];
+    const float stood = p.measures ? dz->factor : mn_scale_next(dz), factor = stood > 0 ? stood : 1;
+    *dz = {p.measures ? mn_scale_factor(largest, MN_HEADROOM_DZ, factor) : factor, largest};
+  }
+}
+
+template <class Rule>
+static __global__ void __launch_bounds__(SLICES * 32) sums_kernel(const __grid_constant__ sums_args<Rule> p) {
+  __shared__ float4 slices[SLICES][32];
+#if __CUDA_ARCH__ >= 900
+  cudaGridDependencySynchronize();
+  cudaTriggerProgrammaticLaunchCompletion();
+#endif
+  if (blockIdx.x == 0) return take_scalars(p);
+  const int lane = (int)threadIdx.x % 32, slice = (int)threadIdx.x / 32, at = ((int)blockIdx.x - 1) * SPAN;
+  const float4 *from = reinterpret_cast<const float4 *>(p.parts + at) + lane;
+  const bool there = at + 4 * lane < mn_stack_part(p.width, p.depth, p.outputs > 0).scalars;
+  float4 sum = make_float4(0, 0, 0, 0);
+  _Pragma("unroll 8") for (int c = slice; c < p.count && there; c += SLICES) {
+    const float4 v = __ldcg(from + (int64_t)c * (p.stride / 4));
+    sum.x += v.x, sum.y += v.y, sum.z += v.z, sum.w += v.w;
+  }
+  slices[slice][lane] = sum;
+  __syncthreads();
+  if (threadIdx.x >= SPAN) return;
+  float all = 0;
+  MN_UNROLL(int k = 0; k < SLICES; k++) all += reinterpret_cast<const float *>(slices[k])[threadIdx.x];
+  take(p, at + (int)threadIdx.x, all);
+}
+
+/* ---- the host's side ---- */
+
+static mn_stack_plan plan_of(struct mn_device *device, const struct mn_stack *s) {
+  int shared = 0;
+  if (device->planes != 1 || s->depth > MN_STACK_DEPTH || s->outputs > MN_STACK_HEAD ||
+      s->inputs > s->channels || s->inputs % 8 || !(s->slope <= 1))
+    return {};
+  if (cudaDeviceGetAttribute(&shared, cudaDevAttrMaxSharedMemoryPerBlockOptin, device->ordinal) !=
+      cudaSuccess)
+    return {};
+  return device->plane_kind == MN_PLANES_BF16 ? mn_stack_shapes<MN_PLANES_BF16>::choose(s, shared)
+                                              : mn_stack_shapes<MN_PLANES_FP16>::choose(s, shared);
+}
+
+static int64_t ctas_of(const mn_stack_plan &plan, const struct mn_stack *s) {
+  const int64_t tiles = (s->rows + plan.rows - 1) / plan.rows;
+  return tiles < MN_STACK_PARTS ? tiles : MN_STACK_PARTS;
+}
+
+static int stride_of(const struct mn_stack *s) {
+  return (mn_stack_part((int)s->channels, s->depth, s->outputs > 0).end + 31) / 32 * 32;
+}
+
+int64_t mn_stack_parts_cuda(struct mn_device *device, const struct mn_stack *s) {
+  const mn_stack_plan plan = plan_of(device, s);
+  return plan.kernel ? ctas_of(plan, s) * stride_of(s) : 0;
+}
+
+static mn_stack_args args_of(struct mn_device *device, const struct mn_stack *s, const mn_stack_plan &plan) {
+  mn_stack_args a = {};
+  const int layers = s->depth + (s->outputs > 0);
+  for (int l = 0; l < layers; l++) {
+    const struct mn_stack_layer &of = s->layers[l];
+    a.layers[l] = {static_cast<const uint16_t *>(of.weight->planes[0]),
+                   static_cast<const float *>(of.bias),
+                   static_cast<const float *>(of.gamma),
+                   static_cast<const float *>(of.beta),
+                   of.weight->scale,
+                   of.dz};
+  }
+  a.x = static_cast<const uint16_t *>(s->x->planes[0]), a.x_scale = s->x->scale;
+  a.target = static_cast<const float *>(s->target), a.labels = s->labels;
+  a.y = s->y ? static_cast<float *>(s->y->real) : NULL, a.y_planes = mn_planes_of(device, s->y);
+  a.parts = static_cast<float *>(s->parts);
+  a.nonfinite = device->nonfinite, a.mark = device->mark;
+  a.rows = (int)s->rows, a.inputs = (int)s->inputs, a.depth = s->depth,
+  a.group = (int)(s->channels / s->groups);
+  a.outputs = (int)s->outputs, a.tiles = (int)((s->rows + plan.rows - 1) / plan.rows),
+  a.stride = stride_of(s);
+  a.reloads = plan.reloads;
+  a.eps = (float)s->eps, a.slope = (float)s->slope, a.scale = (float)s->scale;
+  return a;
+}
+
+template <class Rule>
+static sink<Rule> sink_of(struct mn_device *device, const struct mn_epilogue *epilogue) {
+  sink<Rule> to = {};
+  to.kind = epilogue ? (int)epilogue->kind : -1;
+  if (!epilogue) return to;
+  MN_REQUIRE(epilogue->kind == MN_STORE || epilogue->kind == MN_ADD || epilogue->kind == MN_UPDATE);
+  to.into = static_cast<float *>(epilogue->into);
+  if (epilogue->kind != MN_UPDATE) return to;
+  to.w = mn_weight_of<float>(device, epilogue->update->w);
+  to.moments = mn_moments_of<Rule, float>(epilogue->update, 0);
+  return to;
+}
+
+static const struct mn_rule *rule_of(const struct mn_stack *s) {
+  static const struct mn_rule none = {};
+  for (int k = 0; s->sinks && k < 4 * s->depth + 2 * (s->outputs > 0); k++)
+    if (s->sinks[k] && s->sinks[k]->kind == MN_UPDATE) return s->sinks[k]->update->rule;
+  return &none;
+}
+
+static mn_status run_sums(struct mn_device *device, const struct mn_stack *s, const mn_stack_plan &plan,
+                          bool measures) {
+  const struct mn_rule *rule = rule_of(s);
+  return mn_by_rule<float>(rule->kind, [&](auto of) {
+    typedef decltype(of) Rule;
+    const mn_stack_part part((int)s->channels, s->depth, s->outputs > 0);
+    sums_args<Rule> a = {};
+    a.parts = static_cast<const float *>(s->parts), a.count = (int)ctas_of(plan, s), a.stride = stride_of(s);
+    a.width = (int)s->channels, a.lane_channels = plan.lane_channels, a.depth = s->depth,
+    a.inputs = (int)s->inputs;
+    a.outputs = (int)s->outputs, a.results = s->results, a.factor = s->factor;
+    a.nonfinite = device->nonfinite, a.measures = measures, a.rule = Rule::of(device, rule);
+    for (int l = 0; l < s->depth + (s->outputs > 0); l++) {
+      a.dz[l] = s->layers[l].dz;
+      for (int k = 0; k < (l < s->depth ? 4 : 2); k++)
+        a.sinks[l][k] = sink_of<Rule>(device, s->sinks ? s->sinks[4 * l + k] : NULL);
+    }
+    const unsigned groups = measures ? 0 : mn_cuda_grid(part.scalars, SPAN);
+    return mn_cuda_launch_dependent("stack_sums", device, 1 + groups, SLICES * 32, 0, sums_kernel<Rule>, a);
+  });
+}
+
+mn_status mn_stack_cuda(struct mn_device *device, const struct mn_stack *s) {
+  const mn_stack_plan plan = plan_of(device, s);
+  MN_REQUIRE(plan.kernel);
+  mn_stack_args a = args_of(device, s, plan);
+  MN_CUDA_TRY(cudaFuncSetAttribute(plan.kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, plan.shared));
+  unsigned ctas = (unsigned)ctas_of(plan, s);
+  if (s->y) { /* as many as run at a time */
+    int each = 0;
+    MN_CUDA_TRY(
+        cudaOccupancyMaxActiveBlocksPerMultiprocessor(&each, plan.kernel, plan.threads, (size_t)plan.shared));
+    ctas = (unsigned)(a.tiles < each * device->cuda->multiprocessors ? a.tiles
+                                                                     : each * device->cuda->multiprocessors);
+  }
+  /* Each run measures one layer's dz more, from the last on: those below follow from it. */
+  const int measured = s->measures && s->layers[0].dz && !s->y ? s->depth + (s->outputs > 0) : 0;
+  for (int k = 0; k <= measured; k++) {
+    a.measures = k < measured;
+    MN_TRY(
+        mn_cuda_launch_dependent("stack", device, ctas, (unsigned)plan.threads, plan.shared, plan.kernel, a));
+    if (!s->y) MN_TRY(run_sums(device, s, plan, a.measures));
+  }
+  return MN_OK;
+}

@@ -1,0 +1,495 @@
+/* A narrow stack's forward, or its forward, loss and backward, in one kernel.
+ *
+ * A CTA keeps all layers' weights in shared memory and takes tiles of rows through the whole stack. It adds
+ * up the gradients of all parameters over its tiles; kernels/stack/stack.cu adds the CTAs' parts. z is
+ * computed again in the backward, so that shared memory holds the layers' inputs and dz alone.
+ *
+ * Planes with scales (kernels/planes.h) hold factor·value. All factors are powers of two, and a group's
+ * normalised values do not depend on z's, so they are undone where sums are stored, and eps is multiplied
+ * by one. */
+#ifndef MN_KERNELS_STACK_STEP_CUH
+#define MN_KERNELS_STACK_STEP_CUH
+
+#include "kernels/planes.cuh"
+#include "kernels/stack/tile.cuh"
+
+/* The kernel's argument; the pointers are struct mn_stack's. */
+struct mn_stack_args {
+  struct layer {
+    const uint16_t *weight;
+    const float *bias, *gamma, *beta;
+    const mn_scale *w, *dz;     /* the factors of the planes; NULL if they have none */
+  } layers[MN_STACK_DEPTH + 1]; /* behind the blocks the head, with bias alone */
+  const uint16_t *x;
+  const mn_scale *x_scale;
+  const float *target;
+  const int32_t *labels;
+  float *y; /* the forward alone: reals, planes or both */
+  mn_planes y_planes;
+  float *parts; /* [CTAs, stride] */
+  int *nonfinite, mark;
+  int rows, inputs, depth, group, outputs, tiles, stride; /* outputs: the head's; 0 without */
+  bool reloads;                                           /* x makes room for dz, and is loaded again */
+  bool measures;           /* dz's factors are those that stand there, and what overflows is no fault */
+  float eps, slope, scale; /* dy = scale·(y − target), or scale·(softmax(y) − onehot(label)) */
+};
+
+/* A CTA's part, in floats: dW in fragments, and the sums of dbias, dgamma and dbeta, of each block; the
+ * head's dW [16, W] in fragments and dbias [16]; loss, rows classified correctly, the largest |dz| of each
+ * layer. */
+struct mn_stack_part {
+  int vectors, head, head_bias, scalars, end;
+  MN_EVERYWHERE mn_stack_part(int width, int depth, bool has_head)
+      : vectors(depth * width * width), head(vectors + depth * 3 * width),
+        head_bias(head + (has_head ? MN_STACK_HEAD * width : 0)),
+        scalars(head_bias + (has_head ? MN_STACK_HEAD : 0)), end(scalars + 4 + MN_STACK_DEPTH) {}
+};
+
+/* The factors of a layer's planes: W's times x's; y's; dz's; of the dy that it gets. */
+struct mn_stack_factors {
+  float product, y, dz, dy;
+};
+
+/* Shared memory, in bytes: the weights; the layers' inputs and dz; the head's dlogits [rows, 16]; sums. */
+template <class S> struct mn_stack_room {
+  int head, slots, dlogits, sums, warps, end;
+  MN_EVERYWHERE mn_stack_room(int depth, bool has_head, bool reloads)
+      : head(depth * S::Image), slots(head + (has_head ? MN_STACK_HEAD * S::Pitch : 0)),
+        dlogits(slots + (S::Trains ? depth + !reloads : 2) * S::Slot),
+        sums(dlogits + (has_head ? S::Rows * 32 : 0)),
+        warps(sums + (depth * 3 * S::W + MN_STACK_HEAD) * (int)sizeof(float)),
+        end(warps + S::Down * 3 * S::W * (int)sizeof(float)) {}
+};
+
+template <class S> struct mn_stack_step {
+  typedef mn_stack_warp<S> warp;
+  static constexpr int W = S::W, T = S::T, Eights = S::Eights;
+  static constexpr bool Scaled = S::Kind != MN_PLANES_BF16;
+  const mn_stack_args &p;
+  const warp t;
+  const mn_stack_room<S> room;
+  char *const shared;
+  const uint32_t base;
+  mn_stack_factors *const factors; /* [depth + 1] */
+  unsigned *const peaks;           /* [depth + 1] the bits of the largest |unit·dz| */
+  typename warp::tile z, d;
+  float loss = 0, correct = 0;
+  int tile_row, left; /* the tile's first row, and how many there are from it on */
+
+  MN_GPU mn_stack_step(const mn_stack_args &args, char *memory, mn_stack_factors *f, unsigned *peak)
+      : p(args), t(args.group), room(args.depth, args.outputs > 0, args.reloads), shared(memory),
+        base(mn_shared_of(memory)), factors(f), peaks(peak) {}
+
+  MN_GPU uint32_t image(int l) const { return base + l * S::Image; }
+  MN_GPU uint32_t slot(int s) const { return base + room.slots + s * S::Slot; }
+  /* Where a layer's input lies, x's in the forward, and dz, which takes the place of the layer's output. */
+  MN_GPU uint32_t input(int l) const {
+    return S::Trains ? slot(p.reloads ? l ? l - 1 : p.depth - 1 : l) : slot(l % 2);
+  }
+  MN_GPU uint32_t gradient(int l) const { return slot(p.reloads ? l : l + 1); }
+  MN_GPU uint32_t input_again(int l) const { return l == 0 && p.reloads ? slot(2) : input(l); }
+  MN_GPU float *sums() const { return reinterpret_cast<float *>(shared + room.sums); }
+
+  MN_GPU float product_of(int l) const { return Scaled ? factors[l].product : 1; }
+  MN_GPU float y_of(int l) const { return Scaled ? factors[l].y : 1; }
+  MN_GPU float dz_of(int l) const { return Scaled ? factors[l].dz : 1; }
+  MN_GPU float dy_of(int l) const { return Scaled ? factors[l].dy : 1; }
+  MN_GPU float x_of(int l) const { return !Scaled ? 1 : l ? factors[l - 1].y : p.x_scale->factor; }
+
+  MN_GPU void load(float (&out)[T], const float *from, float factor) const {
+    mn_load<T>(out, from + t.channel0);
+    MN_UNROLL(int j = 0; j < T; j++) out[j] *= factor;
+  }
+
+  MN_GPU void load_x(int row, uint32_t to) const {
+    for (int c = (int)threadIdx.x; c < S::Rows * (W / 8); c += S::Threads) {
+      const int r = c / (W / 8), k = c % (W / 8);
+      const bool there = row + r < p.rows && 8 * k < p.inputs;
+      mn_copy_start(warp::at(to, r, k), there ? p.x + (int64_t)(row + r) * p.inputs + 8 * k : p.x, there);
+    }
+  }
+
+  /* A weight [rows, cols], padded with zeros to `all` rows: at its rows' positions, and, of a product with
+   * rows that a block wrote, at its columns'. */
+  MN_GPU void load_weight(uint32_t to, const uint16_t *from, int rows, int all, int cols, bool x,
+                          bool head) const {
+    for (int c = (int)threadIdx.x; c < all * (W / 8); c += S::Threads) {
+      const int m = c / (W / 8), k = c % (W / 8), row = head ? m : mn_stack_channel(T, m);
+      const bool there = row < rows && 8 * k < cols;
+      if (x) {
+        mn_copy_start(warp::at(to, m, k), there ? from + row * cols + 8 * k : from, there);
+        continue;
+      }
+      uint16_t values[8] = {};
+      if (there) mn_load<8>(values, from + row * cols + 8 * k);
+      MN_UNROLL(int e = 0; e < 8; e++) {
+        const int n = mn_stack_position(T, 8 * k + e);
+        asm volatile("st.shared.b16 [%0], %1;" ::"r"(warp::at(to, m, n / 8) + n % 8 * 2), "h"(values[e])
+                     : "memory");
+      }
+    }
+  }
+
+  /* The factor of y by its bound, as mn_rescale's. */
+  MN_GPU void bound_outputs() const {
+    for (int l = t.warp; l < p.depth; l += S::Warps) {
+      float gamma = 0, beta = 0;
+      for (int c = t.lane; c < W; c += 32)
+        gamma = mn_scale_larger(gamma, p.layers[l].gamma[c]),
+        beta = mn_scale_larger(beta, p.layers[l].beta[c]);
+      gamma = mn_lanes_largest(gamma), beta = mn_lanes_largest(beta);
+      const float bound = 2 * fmaxf(1, fabsf(p.slope)) * (sqrtf((float)(p.group - 1)) * gamma + beta);
+      if (t.lane == 0) factors[l].y = mn_scale_factor(bound, MN_HEADROOM_X, 1);
+    }
+  }
+
+  MN_GPU float dz_factor(const mn_scale *dz) const {
+    const float factor = p.measures ? dz->factor : mn_scale_next(dz);
+    return factor > 0 ? factor : 1;
+  }
+
+  MN_GPU void choose_factors() const {
+    bound_outputs();
+    __syncthreads();
+    if (threadIdx.x > 0) return;
+    const int all = p.depth + (p.outputs > 0);
+    if (!p.outputs) factors[p.depth - 1].y = 1;
+    for (int l = all - 1; l >= 0; l--) {
+      const mn_stack_args::layer &layer = p.layers[l];
+      factors[l].product = x_of(l) * layer.w->factor;
+      if constexpr (!S::Trains) continue;
+      factors[l].dz = dz_factor(layer.dz);
+      factors[l].dy = l + 1 < all ? factors[l + 1].dz * p.layers[l + 1].w->factor : 1;
+    }
+  }
+
+  MN_GPU void prepare() const {
+    for (int l = 0; l < p.depth; l++)
+      load_weight(image(l), p.layers[l].weight, W, W, l ? W : p.inputs, l == 0, false);
+    if (p.outputs)
+      load_weight(base + room.head, p.layers[p.depth].weight, p.outputs, MN_STACK_HEAD, W, false, true);
+    if constexpr (S::Trains)
+      for (int k = (int)threadIdx.x; k < p.depth * 3 * W + MN_STACK_HEAD; k += S::Threads) sums()[k] = 0;
+    if (threadIdx.x <= MN_STACK_DEPTH) peaks[threadIdx.x] = 0;
+    if constexpr (Scaled) choose_factors();
+  }
+
+  /* z of layer l, times its product's factor. */
+  MN_GPU void multiply(int l, uint32_t rows) {
+    float bias[T];
+    load(bias, p.layers[l].bias, product_of(l));
+    warp::fill(z, bias);
+    t.template multiply<false>(z, image(l), rows);
+  }
+
+  MN_GPU float eps_of(int l) const { return p.eps * product_of(l) * product_of(l); }
+
+  /* What becomes of two rows' last outputs: the loss and dy, or they are stored. */
+  MN_GPU void end(float (&y)[2][T], int n) {
+    float target[2][T];
+    MN_UNROLL(int e = 0; e < 2; e++) {
+      const int row = t.row0 + 8 * n + 2 * t.q + e;
+      const int64_t at = (int64_t)(tile_row + row) * W + t.channel0;
+      if constexpr (S::Trains) {
+        MN_UNROLL(int j = 0; j < T; j++) target[e][j] = y[e][j];
+        if (row < left) mn_load<T>(target[e], p.target + at);
+        MN_UNROLL(int j = 0; j < T; j++) {
+          const float error = y[e][j] - target[e][j];
+          loss = fmaf(error, error, loss), y[e][j] = p.scale * error;
+        }
+      } else if (row < left) {
+        mn_forms_store<T>(p.y, p.y_planes, mn_planes_factor(p.y_planes), at, y[e]);
+        MN_UNROLL(int j = 0; j < T; j++) loss = fmaf(0.0f, y[e][j], loss);
+      }
+    }
+    if constexpr (S::Trains) warp::put(d, y, n);
+  }
+
+  MN_GPU void forward() {
+    for (int l = 0; l < p.depth; l++) {
+      const bool last = l + 1 == p.depth && !p.outputs;
+      float gamma[T], beta[T];
+      multiply(l, input(l));
+      load(gamma, p.layers[l].gamma, 2 * y_of(l)), load(beta, p.layers[l].beta, 2 * y_of(l));
+      MN_UNROLL(int n = 0; n < Eights; n++) {
+        float y[2][T];
+        warp::take(y, z, n);
+        t.forward(y, gamma, beta, eps_of(l), p.slope);
+        if (last)
+          end(y, n);
+        else
+          t.store(y, n, input_of_next(l));
+      }
+      if (!last) t.sync_rows();
+    }
+  }
+  /* Behind the last block is the head. */
+  MN_GPU uint32_t input_of_next(int l) const {
+    return S::Trains && l + 1 == p.depth ? gradient(l) : input(l + 1);
+  }
+
+  /* The head's outputs: lane (i, q) has outputs i and i + 8 of rows 2q and 2q + 1 of each 8. */
+  MN_GPU void head_forward(float (&y)[Eights][4], uint32_t rows) const {
+    const float *bias = p.layers[p.depth].bias;
+    const float factor = product_of(p.depth), rest = 1 / factor;
+    MN_UNROLL(int n = 0; n < Eights; n++)
+      MN_UNROLL(int k = 0; k < 4; k++) y[n][k] = 0;
+    MN_UNROLL(int k = 0; k < W / 16; k++) {
+      uint32_t a[4], b[4];
+      mn_matrices_load(a, warp::at(base + room.head, t.row8 + 8 * t.left8, 2 * k + t.upper8));
+      MN_UNROLL(int n = 0; n < Eights; n += 2) {
+        mn_matrices_load(b, warp::at(rows, t.row0 + 8 * n + 8 * t.upper8 + t.row8, 2 * k + t.left8));
+        mn_matrices_multiply<S::Kind>(y[n], a, b[0], b[1]),
+            mn_matrices_multiply<S::Kind>(y[n + 1], a, b[2], b[3]);
+      }
+    }
+    MN_UNROLL(int k = 0; k < 2; k++) {
+      const int output = t.i + 8 * k;
+      const float b = output < p.outputs ? bias[output] : 0;
+      MN_UNROLL(int n = 0; n < Eights; n++)
+        MN_UNROLL(int e = 0; e < 2; e++) y[n][2 * k + e] = fmaf(y[n][2 * k + e], rest, b);
+    }
+  }
+
+  MN_GPU void head_store(const float (&y)[Eights][4]) {
+    if (t.across > 0) return;
+    MN_UNROLL(int n = 0; n < Eights; n++)
+      MN_UNROLL(int k = 0; k < 4; k++) {
+        const int row = t.row0 + 8 * n + 2 * t.q + k % 2, output = t.i + 8 * (k / 2);
+        if (row >= left || output >= p.outputs) continue;
+        mn_forms_store<1>(p.y, p.y_planes, mn_planes_factor(p.y_planes),
+                          (int64_t)(tile_row + row) * p.outputs + output, {y[n][k]});
+        loss = fmaf(0.0f, y[n][k], loss);
+      }
+  }
+
+  /* Of one row's outputs a and b = i and i + 8 in the eight lanes i: the loss, and its gradient in their
+   * place. */
+  MN_GPU void cross_entropy(float &a, float &b, int label) {
+    const bool lo = t.i < p.outputs, hi = t.i + 8 < p.outputs;
+    float most = lo ? a : -INFINITY;
+    if (hi) most = fmaxf(most, b);
+    MN_UNROLL(int o = 4; o < 32; o *= 2) most = fmaxf(most, __shfl_xor_sync(MN_CUDA_WARP, most, o));
+    int first = lo && a == most ? t.i : hi && b == most ? t.i + 8 : MN_STACK_HEAD;
+    MN_UNROLL(int o = 4; o < 32; o *= 2) first = min(first, __shfl_xor_sync(MN_CUDA_WARP, first, o));
+    const float ea = lo ? __expf(a - most) : 0, eb = hi ? __expf(b - most) : 0;
+    float all = ea + eb;
+    MN_UNROLL(int o = 4; o < 32; o *= 2) all += __shfl_xor_sync(MN_CUDA_WARP, all, o);
+    const float of_label = most + __logf(all);
+    const bool at_a = label == t.i, at_b = label == t.i + 8;
+    if (t.across == 0) {
+      if (at_a) loss += of_label - a;
+      if (at_b) loss += of_label - b;
+      if (t.i == 0 && (unsigned)label >= (unsigned)p.outputs) loss = NAN;
+      if (t.i == 0 && first == label) correct += 1;
+    }
+    a = p.scale * (ea / all - (at_a ? 1.0f : 0.0f)), b = p.scale * (eb / all - (at_b ? 1.0f : 0.0f));
+  }
+
+  MN_GPU void squared_error(float &y, int64_t row, int output) {
+    if (output < p.outputs) {
+      const float error = y - p.target[row * p.outputs + output];
+      if (t.across == 0) loss = fmaf(error, error, loss);
+      y = p.scale * error;
+    } else {
+      y = 0;
+    }
+  }
+
+  /* The loss behind the head, dlogits, the head's gradients, and dy of the last block in d. */
+  MN_GPU void head_backward(float *part, uint32_t rows, bool first_tile) {
+    const uint32_t dlogits = base + room.dlogits;
+    const float unit = dz_of(p.depth);
+    float y[Eights][4], bias[2] = {}, largest = 0;
+    head_forward(y, rows);
+    MN_UNROLL(int n = 0; n < Eights; n++)
+      MN_UNROLL(int e = 0; e < 2; e++) {
+        const int row = t.row0 + 8 * n + 2 * t.q + e;
+        const int64_t at = tile_row + row;
+        float &a = y[n][e], &b = y[n][2 + e];
+        if (p.labels) cross_entropy_of(a, b, row < left ? p.labels[at] : 0, row < left);
+        if (!p.labels && row < left) squared_error(a, at, t.i), squared_error(b, at, t.i + 8);
+        if (row >= left) a = b = 0;
+        bias[0] += a, bias[1] += b;
+        a *= unit, b *= unit;
+        if (Scaled) largest = mn_scale_larger(mn_scale_larger(largest, a), b);
+      }
+    note(p.depth, largest);
+    float *shares = reinterpret_cast<float *>(shared + room.warps);
+    MN_UNROLL(int k = 0; k < 2; k++) {
+      bias[k] += __shfl_xor_sync(MN_CUDA_WARP, bias[k], 1);
+      bias[k] += __shfl_xor_sync(MN_CUDA_WARP, bias[k], 2);
+      if (t.across == 0 && t.q == 0) shares[t.down * MN_STACK_HEAD + t.i + 8 * k] = bias[k];
+    }
+    if (t.across == 0)
+      MN_UNROLL(int n = 0; n < Eights; n += 2) {
+        const uint32_t r[4] = {mn_plane_pair<S::Kind>(y[n][0], y[n][1]),
+                               mn_plane_pair<S::Kind>(y[n][2], y[n][3]),
+                               mn_plane_pair<S::Kind>(y[n + 1][0], y[n + 1][1]),
+                               mn_plane_pair<S::Kind>(y[n + 1][2], y[n + 1][3])};
+        mn_matrices_store_transposed<4>(
+            dlogits + (t.row0 + 8 * n + 8 * t.upper8 + t.row8) * 32 + t.left8 * 16, r);
+      }
+    __syncthreads();
+    if (threadIdx.x < MN_STACK_HEAD) {
+      float sum = 0;
+      for (int k = 0; k < S::Down; k++) sum += shares[k * MN_STACK_HEAD + threadIdx.x];
+      sums()[p.depth * 3 * W + threadIdx.x] += sum;
+    }
+    add_head(reinterpret_cast<float4 *>(part), rows, first_tile);
+    uint32_t b[Eights / 2][4];
+    MN_UNROLL(int n = 0; n < Eights / 2; n++)
+      mn_matrices_load(b[n], dlogits + (t.row0 + 16 * n + 8 * t.upper8 + t.row8) * 32 + t.left8 * 16);
+    MN_UNROLL(int m = 0; m < S::Pairs; m++) {
+      uint32_t a[4];
+      mn_matrices_load_transposed(
+          a, warp::at(base + room.head, t.row8 + 8 * t.upper8, t.across * T + 2 * m + t.left8));
+      MN_UNROLL(int n = 0; n < Eights; n++) {
+        MN_UNROLL(int k = 0; k < 4; k++) d[m][n][k] = 0;
+        mn_matrices_multiply<S::Kind>(d[m][n], a, b[n / 2][n % 2 * 2], b[n / 2][n % 2 * 2 + 1]);
+      }
+    }
+    __syncthreads(); /* rows and shares are read before they are overwritten */
+  }
+  /* All lanes of a warp take part, those of rows that are not there without counting. */
+  MN_GPU void cross_entropy_of(float &a, float &b, int label, bool there) {
+    const float loss_before = loss, correct_before = correct;
+    cross_entropy(a, b, label);
+    if (!there) loss = loss_before, correct = correct_before;
+  }
+
+  /* The head's dW = dlogitsᵀ·y, in fragments of 16 columns for each warp. */
+  MN_GPU void add_head(float4 *to, uint32_t rows, bool first) const {
+    const float unit = 1 / (dz_of(p.depth) * y_of(p.depth - 1));
+    for (int s = t.warp; s < W / 16; s += S::Warps) {
+      float w[2][4] = {};
+      _Pragma("unroll 2") for (int k = 0; k < S::Rows; k += 16) {
+        uint32_t a[4], b[4];
+        mn_matrices_load_transposed(a, base + room.dlogits + (k + t.row8 + 8 * t.upper8) * 32 + t.left8 * 16);
+        mn_matrices_load_transposed(b, warp::at(rows, k + t.row8 + 8 * t.left8, 2 * s + t.upper8));
+        mn_matrices_multiply<S::Kind>(w[0], a, b[0], b[1]),
+            mn_matrices_multiply<S::Kind>(w[1], a, b[2], b[3]);
+      }
+      MN_UNROLL(int n = 0; n < 2; n++) {
+        float4 &sum = to[(2 * s + n) * 32 + t.lane];
+        const float4 f = first ? make_float4(0, 0, 0, 0) : sum;
+        sum = make_float4(fmaf(w[n][0], unit, f.x), fmaf(w[n][1], unit, f.y), fmaf(w[n][2], unit, f.z),
+                          fmaf(w[n][3], unit, f.w));
+      }
+    }
+  }
+
+  MN_GPU void note(int l, float largest) const {
+    if constexpr (!Scaled) return;
+    largest = mn_lanes_largest(largest);
+    if (t.lane == 0) atomicMax(&peaks[l], __float_as_uint(largest));
+  }
+
+  MN_GPU void backward(float *part, bool first_tile) {
+    for (int l = p.depth - 1; l >= 0; l--) {
+      const uint32_t dz = gradient(l);
+      float gamma[T], beta[T], column[3][T] = {}, largest = 0;
+      if (l + 1 < p.depth || p.outputs) multiply(l, input_again(l));
+      load(gamma, p.layers[l].gamma, 2), load(beta, p.layers[l].beta, 2);
+      const float unit = dz_of(l) * product_of(l) / dy_of(l);
+      MN_UNROLL(int n = 0; n < Eights; n++) {
+        float v[2][T], dy[2][T];
+        warp::take(v, z, n), warp::take(dy, d, n);
+        t.backward(v, dy, column, gamma, beta, eps_of(l), p.slope, unit);
+        if (Scaled)
+          MN_UNROLL(int e = 0; e < 2; e++)
+            MN_UNROLL(int j = 0; j < T; j++) largest = mn_scale_larger(largest, v[e][j]);
+        t.store(v, n, dz);
+      }
+      note(l, largest);
+      float *shares = reinterpret_cast<float *>(shared + room.warps);
+      t.add_rows(column, shares + t.down * 3 * W);
+      if (p.reloads && l == 1) load_x(tile_row, slot(2)), mn_copies_wait();
+      __syncthreads();
+      for (int k = (int)threadIdx.x; k < 3 * W; k += S::Threads) {
+        float sum = 0;
+        MN_UNROLL(int w = 0; w < S::Down; w++) sum += shares[w * 3 * W + k];
+        sums()[l * 3 * W + k] += sum * (k < W ? 1 / dz_of(l) : 2 / dy_of(l));
+      }
+      t.add_weights(reinterpret_cast<float4 *>(part) + l * W * W / 4, dz, input_again(l),
+                    1 / (dz_of(l) * x_of(l)), first_tile);
+      if (l > 0) {
+        const float zero[T] = {};
+        warp::fill(d, zero);
+        t.template multiply<true>(d, image(l), dz);
+      }
+      __syncthreads(); /* everything of this layer is read before it is overwritten */
+    }
+  }
+
+  /* Sums that are not finite, or a dz that its plane did not hold, raise the flag. */
+  MN_GPU void finish(float *part) {
+    const mn_stack_part at(W, p.depth, p.outputs > 0);
+    const int vectors = p.depth * 3 * W, all = vectors + (p.outputs ? MN_STACK_HEAD : 0);
+    bool fault = !isfinite(loss);
+    float *shares = reinterpret_cast<float *>(shared + room.warps);
+    loss = mn_lanes_sum<32>(loss), correct = mn_lanes_sum<32>(correct);
+    if (t.lane == 0) shares[t.warp] = loss, shares[S::Warps + t.warp] = correct;
+    __syncthreads();
+    for (int k = (int)threadIdx.x; k < all; k += S::Threads) {
+      const float sum = sums()[k];
+      part[k < vectors ? at.vectors + k : at.head_bias + k - vectors] = sum;
+      fault |= !isfinite(sum);
+    }
+    if (threadIdx.x < 2) {
+      float sum = 0;
+      for (int k = 0; k < S::Warps; k++) sum += shares[threadIdx.x * S::Warps + k];
+      part[at.scalars + threadIdx.x] = sum;
+    }
+    if (Scaled && threadIdx.x < p.depth + (p.outputs > 0)) {
+      const float peak = __uint_as_float(peaks[threadIdx.x]);
+      part[at.scalars + 2 + threadIdx.x] = peak / dz_of((int)threadIdx.x);
+      fault |= peak >= 65520;
+    }
+    if (fault && !p.measures) mn_raise(p.nonfinite, p.mark);
+  }
+
+  MN_GPU void run() {
+    float *part = p.parts + (int64_t)blockIdx.x * p.stride;
+    prepare();
+    for (int tile = (int)blockIdx.x; tile < p.tiles; tile += (int)gridDim.x) {
+      tile_row = tile * S::Rows, left = p.rows - tile_row;
+      load_x(tile_row, input(0));
+      mn_copies_wait();
+      __syncthreads();
+      forward();
+      if constexpr (S::Trains) {
+        if (p.outputs)
+          head_backward(part + p.depth * (W * W + 3 * W), gradient(p.depth - 1), tile == (int)blockIdx.x);
+        backward(part, tile == (int)blockIdx.x);
+      } else {
+        if (p.outputs) {
+          float y[Eights][4];
+          head_forward(y, input(p.depth));
+          head_store(y);
+        }
+        __syncthreads(); /* the slots are read before the next tile comes */
+      }
+    }
+    if constexpr (S::Trains)
+      finish(part);
+    else if (loss != 0) /* NaN */
+      mn_raise(p.nonfinite, p.mark);
+  }
+};
+
+template <class S>
+__global__ void __launch_bounds__(S::Threads) mn_stack_kernel(const __grid_constant__ mn_stack_args p) {
+#if __CUDA_ARCH__ >= 800
+  extern __shared__ __align__(128) char memory[];
+  __shared__ mn_stack_factors factors[MN_STACK_DEPTH + 1];
+  __shared__ unsigned peaks[MN_STACK_DEPTH + 1];
+#if __CUDA_ARCH__ >= 900
+  cudaGridDependencySynchronize();
+  cudaTriggerProgrammaticLaunchCompletion();
+#endif
+  mn_stack_step<S>(p, memory, factors, peaks).run();
+#endif
+}
+
+#endif

@@ -1,0 +1,115 @@
+/* Recording a narrow stack, and its run. */
+#include "layers/stack.h"
+#include "engine/hooks.h"
+#include "engine/planes.h"
+
+enum { X, TARGET, PARAMETERS }; /* inputs; from the last on the parameters, layer by layer */
+
+_Static_assert(MN_NODE_INPUTS >= PARAMETERS + MN_STACK_PARAMETERS, "inputs for all of them");
+
+struct saved {
+  struct mn_stack stack;
+  int32_t *const *labels;
+  struct mn_block last; /* of a forward alone: what y's factor is chosen by */
+  struct mn_operand y, no_dz;
+};
+
+/* Whether these layers are a stack, and the kernel's argument for it, without operands. */
+static int describe(struct mn_stack *s, const struct mn_layer *layers, int count, int64_t rows) {
+  const struct mn_layer *first = layers, *head = &layers[count - 1];
+  const int has_head = head->kind == &mn_linear_kind, depth = count - has_head;
+  if (depth < 1 || depth > MN_STACK_DEPTH) return 0;
+  *s = (struct mn_stack){.depth = depth, .rows = rows, .inputs = first->inputs};
+  s->channels = first->outputs, s->groups = first->groups, s->outputs = has_head ? head->outputs : 0;
+  s->eps = first->eps, s->slope = first->slope;
+  for (const struct mn_layer *l = first; l < first + depth; l++)
+    if (l->plan != MN_PLAN_STACK || l->outputs != s->channels || l->groups != s->groups) return 0;
+  return 1;
+}
+
+int mn_stack_fits(const struct mn_tape *tape, const struct mn_tensor *x, const struct mn_layer *layers,
+                  int count, int has_labels) {
+  struct mn_device *device = tape->device;
+  struct mn_operand y = {0};
+  struct mn_stack s;
+  if (!device->kernels->stack || device->ranks || x->needs_gradient || tape->clipping) return 0;
+  if (!describe(&s, layers, count, x->value.rows) || (tape->training && has_labels && !s.outputs)) return 0;
+  s.y = tape->training ? NULL : &y;
+  return device->kernels->stack_parts(device, &s) > 0;
+}
+
+static mn_status run(struct mn_tape *tape, struct mn_node *node, const struct mn_epilogue *const *sinks) {
+  struct saved *saved = node->saved;
+  struct mn_stack *s = &saved->stack;
+  s->results = tape->results, s->measures = tape->measure, s->sinks = sinks;
+  if (node->inputs[TARGET]) s->target = node->inputs[TARGET]->value.real; /* may be another each time */
+  if (saved->labels) s->labels = *saved->labels;
+  return tape->device->kernels->stack(tape->device, s);
+}
+
+static mn_status forward(struct mn_tape *tape, struct mn_node *node) {
+  struct saved *saved = node->saved;
+  if (!node->output)
+    return tape->stepping ? MN_OK : run(tape, node, NULL); /* in a step `update` does it all */
+  struct mn_operand *y = &node->output->value;
+  saved->y = *y;
+  MN_TRY(mn_planes_choose(tape, &saved->last, y));
+  MN_TRY(run(tape, node, NULL));
+  return mn_operand_prepare(tape->device, y);
+}
+
+static mn_status backward(struct mn_tape *tape, struct mn_node *node) {
+  (void)tape, (void)node;
+  return MN_OK;
+}
+
+/* Forward, loss, backward, and the updates. */
+static mn_status update(struct mn_tape *tape, struct mn_node *node) {
+  return run(tape, node, node->sinks + PARAMETERS);
+}
+
+static const struct mn_operation operation = {.forward = forward, .backward = backward, .update = update};
+
+static mn_status record_output(struct mn_tape *tape, struct mn_node *node, struct mn_tensor **y) {
+  struct saved *saved = node->saved;
+  struct mn_stack *s = &saved->stack;
+  const struct mn_stack_layer *last = &s->layers[s->depth - 1];
+  MN_TRY(mn_tape_tensor(tape, y, "stack", s->rows, s->outputs ? s->outputs : s->channels));
+  (*y)->keep = tape->device->scaled && s->outputs;
+  node->output = *y;
+  s->y = &saved->y;
+  saved->last =
+      (struct mn_block){.ops = s->outputs ? MN_OP_BIAS : MN_OP_ALL, .gamma = last->gamma, .beta = last->beta};
+  saved->last.channels = s->channels, saved->last.groups = s->groups, saved->last.slope = s->slope;
+  saved->last.y = &saved->y, saved->last.dz = &saved->no_dz;
+  return mn_tape_record(tape, node);
+}
+
+mn_status mn_stack_record(struct mn_tape *tape, struct mn_tensor **y, struct mn_tensor *x,
+                          const struct mn_layer *layers, int count, struct mn_tensor *target,
+                          int32_t *const *labels, double scale) {
+  struct saved *saved;
+  MN_TRY(mn_tape_host(tape, (void **)&saved, sizeof *saved));
+  struct mn_node node = {.operation = &operation, .inputs = {[X] = x, [TARGET] = target}, .saved = saved};
+  struct mn_stack *s = &saved->stack;
+  MN_REQUIRE(describe(s, layers, count, x->value.rows));
+  s->x = &x->value, node.operand[X] = 1;
+  for (int l = 0, at = PARAMETERS; l < count; l++) {
+    struct mn_tensor *const *of = layers[l].parameters;
+    s->layers[l].weight = &of[MN_BLOCK_WEIGHT]->value, s->layers[l].bias = of[MN_BLOCK_BIAS]->value.real;
+    if (tape->device->scaled) s->layers[l].dz = &of[MN_BLOCK_WEIGHT]->scales[1];
+    if (l < s->depth)
+      s->layers[l].gamma = of[MN_BLOCK_GAMMA]->value.real, s->layers[l].beta = of[MN_BLOCK_BETA]->value.real;
+    node.operand[at] = 1;
+    for (int i = 0; i < layers[l].kind->parameters; i++) node.inputs[at++] = of[i];
+  }
+  *y = NULL;
+  if (!tape->training) return record_output(tape, &node, y);
+  const int64_t outputs = s->outputs ? s->outputs : s->channels;
+  if (target) MN_TRY(mn_tensor_check(target, s->rows, outputs));
+  s->factor = 1 / ((double)s->rows * (target ? (double)outputs : 1));
+  s->scale = scale * s->factor * (target ? 2 : 1);
+  saved->labels = target ? NULL : labels;
+  MN_TRY(mn_tape_device(tape, &s->parts, tape->device->kernels->stack_parts(tape->device, s), sizeof(float)));
+  return mn_tape_record(tape, &node);
+}
