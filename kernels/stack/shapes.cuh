@@ -16,30 +16,34 @@ template <enum mn_plane_kind Kind> struct mn_stack_shapes {
   static mn_stack_plan choose(const struct mn_stack *stack, int shared);
 };
 
-/* Takes the shape if it fits; returns whether its tiles are few enough for the search to go on. */
+/* Takes the shape if it fits; returns whether the search goes on. */
 template <class S> static bool mn_stack_try(mn_stack_plan &plan, const struct mn_stack *s, int shared) {
   const int64_t group = s->channels / s->groups;
   if (s->channels != S::W || group < S::T || group > 8 * S::T) return true;
+  /* Small tiles of wide blocks, of which each CTA has more than two, are slower than single blocks
+   * (NOTES.md). */
+  if (S::W > 64 && S::Rows < 64 && s->rows > 2 * S::Rows * MN_STACK_PARTS) return true;
   for (int reloads = 0; reloads <= (S::Trains && s->depth >= 3); reloads++) {
     const int bytes = mn_stack_room<S>(s->depth, s->outputs > 0, reloads).end;
     if (bytes > shared) continue;
     plan = {mn_stack_kernel<S>, S::Threads, S::Rows, S::T, bytes, reloads > 0};
-    return s->rows <= S::Rows * MN_STACK_PARTS / 2;
+    return s->rows > S::Rows * MN_STACK_PARTS;
   }
   return true;
 }
 
-/* The largest tiles first: the next are for fewer rows, or for deeper stacks. */
+/* The smallest tiles first, until each CTA has one; of more rows, the largest tiles that fit. */
 template <enum mn_plane_kind Kind, bool Trains>
 static mn_stack_plan mn_stack_search(const struct mn_stack *s, int shared) {
   mn_stack_plan plan = {};
-  (void)(mn_stack_try<mn_stack_shape<Kind, 64, 4, 8, 1, Trains>>(plan, s, shared) &&
-         mn_stack_try<mn_stack_shape<Kind, 64, 4, 4, 1, Trains>>(plan, s, shared) &&
-         mn_stack_try<mn_stack_shape<Kind, 64, 4, 2, 2, Trains>>(plan, s, shared) &&
+  (void)(mn_stack_try<mn_stack_shape<Kind, 64, 2, 1, 4, Trains>>(plan, s, shared) &&
          mn_stack_try<mn_stack_shape<Kind, 64, 2, 2, 2, Trains>>(plan, s, shared) &&
-         mn_stack_try<mn_stack_shape<Kind, 64, 2, 1, 4, Trains>>(plan, s, shared) &&
-         mn_stack_try<mn_stack_shape<Kind, 128, 4, 2, 4, Trains>>(plan, s, shared) &&
-         mn_stack_try<mn_stack_shape<Kind, 128, 2, 1, 4, Trains>>(plan, s, shared));
+         mn_stack_try<mn_stack_shape<Kind, 64, 4, 2, 2, Trains>>(plan, s, shared) &&
+         mn_stack_try<mn_stack_shape<Kind, 64, 4, 4, 1, Trains>>(plan, s, shared) &&
+         mn_stack_try<mn_stack_shape<Kind, 64, 4, 8, 1, Trains>>(plan, s, shared) &&
+         mn_stack_try<mn_stack_shape<Kind, 128, 2, 1, 4, Trains>>(plan, s, shared) &&
+         mn_stack_try<mn_stack_shape<Kind, 128, 2, 2, 4, Trains>>(plan, s, shared) &&
+         mn_stack_try<mn_stack_shape<Kind, 128, 4, 2, 4, Trains>>(plan, s, shared));
   return plan;
 }
 

@@ -24,22 +24,30 @@ template <class Rule> struct sums_args {
   sink<Rule> sinks[MN_STACK_DEPTH + 1][4];
 };
 
-template <class Rule>
-static MN_GPU void apply(const Rule &rule, const int *nonfinite, const sink<Rule> &to, int64_t at,
-                         float gradient) {
-  if (to.kind < 0 || (to.kind != MN_STORE && *nonfinite)) return;
-  if (to.kind != MN_UPDATE) {
-    to.into[at] = to.kind == MN_ADD ? to.into[at] + gradient : gradient;
-    return;
+/* An element of a parameter, and what its update reads. */
+template <class Rule> struct element {
+  const sink<Rule> *to; /* NULL: not wanted */
+  int64_t at;
+  float value[1], moments[Rule::MOMENTS];
+  MN_GPU void load() {
+    if (!to) return;
+    if (to->kind == MN_ADD) value[0] = to->into[at];
+    if (to->kind == MN_UPDATE) mn_weight_load<1>(value, to->w, at, 1);
+    MN_UNROLL(int k = 0; k < Rule::MOMENTS; k++) moments[k] = to->moments.of[k] ? to->moments.of[k][at] : 0;
   }
-  float w[1], moments[Rule::MOMENTS];
-  mn_weight_load<1>(w, to.w, at, 1);
-  MN_UNROLL(int k = 0; k < Rule::MOMENTS; k++) moments[k] = to.moments.of[k] ? to.moments.of[k][at] : 0;
-  rule.step(rule.load(), to.moments.of[0] != NULL, gradient, w[0], moments[0], moments[Rule::MOMENTS - 1]);
-  MN_UNROLL(int k = 0; k < Rule::MOMENTS; k++)
-    if (to.moments.of[k]) to.moments.of[k][at] = moments[k];
-  mn_weight_store<1>(to.w, mn_planes_factor(to.w.planes), at, w, 1);
-}
+  MN_GPU void apply(const Rule &rule, const int *nonfinite, float gradient) {
+    if (!to || (to->kind != MN_STORE && *nonfinite)) return;
+    if (to->kind != MN_UPDATE) {
+      to->into[at] = to->kind == MN_ADD ? value[0] + gradient : gradient;
+      return;
+    }
+    rule.step(rule.load(), to->moments.of[0] != NULL, gradient, value[0], moments[0],
+              moments[Rule::MOMENTS - 1]);
+    MN_UNROLL(int k = 0; k < Rule::MOMENTS; k++)
+      if (to->moments.of[k]) to->moments.of[k][at] = moments[k];
+    mn_weight_store<1>(to->w, mn_planes_factor(to->w.planes), at, value, 1);
+  }
+};
 
 /* Element `at` of a weight's fragments: its row and column, as positions. */
 static MN_GPU void place(int at, int width, int &row, int &col) {
@@ -48,27 +56,28 @@ static MN_GPU void place(int at, int width, int &row, int &col) {
   col = fragment % (width / 8) * 8 + lane % 4 * 2 + k % 2;
 }
 
-/* Applies the sink of the sum at `at` of a part. */
-template <class Rule> static MN_GPU void take(const sums_args<Rule> &p, int at, float sum) {
+/* The element whose gradient is the sum at `at` of the parts. */
+template <class Rule> static MN_GPU element<Rule> find(const sums_args<Rule> &p, int at) {
   const int W = p.width, T = p.lane_channels;
   const mn_stack_part part(W, p.depth, p.outputs > 0);
+  element<Rule> e = {};
   int row, col;
   if (at < part.vectors) {
     const int l = at / (W * W), cols = l ? W : p.inputs;
     place(at % (W * W), W, row, col);
     if (l > 0) col = mn_stack_channel(T, col);
-    if (col < cols) apply(p.rule, p.nonfinite, p.sinks[l][0], mn_stack_channel(T, row) * cols + col, sum);
+    if (col < cols) e.to = &p.sinks[l][0], e.at = mn_stack_channel(T, row) * cols + col;
   } else if (at < part.head) {
     const int of = at - part.vectors;
-    apply(p.rule, p.nonfinite, p.sinks[of / (3 * W)][1 + of / W % 3], of % W, sum);
+    e.to = &p.sinks[of / (3 * W)][1 + of / W % 3], e.at = of % W;
   } else if (at < part.head_bias) {
     place(at - part.head, W, row, col);
-    if (row < p.outputs)
-      apply(p.rule, p.nonfinite, p.sinks[p.depth][0], row * W + mn_stack_channel(T, col), sum);
-  } else if (at < part.scalars) {
-    if (at - part.head_bias < p.outputs)
-      apply(p.rule, p.nonfinite, p.sinks[p.depth][1], at - part.head_bias, sum);
+    if (row < p.outputs) e.to = &p.sinks[p.depth][0], e.at = row * W + mn_stack_channel(T, col);
+  } else if (at - part.head_bias < p.outputs) {
+    e.to = &p.sinks[p.depth][1], e.at = at - part.head_bias;
   }
+  if (e.to && e.to->kind < 0) e.to = NULL;
+  return e;
 }
 
 /* The loss and the rows classified correctly, each by one warp; then the factors of dz. */
@@ -93,15 +102,19 @@ template <class Rule> static __device__ void take_scalars(const sums_args<Rule> 
   }
 }
 
+/* Parameters and moments are loaded before the kernel that writes the parts has ended: it writes none of
+ * them. */
 template <class Rule>
 static __global__ void __launch_bounds__(SLICES * 32) sums_kernel(const __grid_constant__ sums_args<Rule> p) {
   __shared__ float4 slices[SLICES][32];
+  const int lane = (int)threadIdx.x % 32, slice = (int)threadIdx.x / 32, at = ((int)blockIdx.x - 1) * SPAN;
+  element<Rule> of = {};
+  if (threadIdx.x < SPAN && blockIdx.x > 0) of = find(p, at + (int)threadIdx.x), of.load();
 #if __CUDA_ARCH__ >= 900
   cudaGridDependencySynchronize();
   cudaTriggerProgrammaticLaunchCompletion();
 #endif
   if (blockIdx.x == 0) return take_scalars(p);
-  const int lane = (int)threadIdx.x % 32, slice = (int)threadIdx.x / 32, at = ((int)blockIdx.x - 1) * SPAN;
   const float4 *from = reinterpret_cast<const float4 *>(p.parts + at) + lane;
   const bool there = at + 4 * lane < mn_stack_part(p.width, p.depth, p.outputs > 0).scalars;
   float4 sum = make_float4(0, 0, 0, 0);
@@ -114,7 +127,7 @@ static __global__ void __launch_bounds__(SLICES * 32) sums_kernel(const __grid_c
   if (threadIdx.x >= SPAN) return;
   float all = 0;
   MN_UNROLL(int k = 0; k < SLICES; k++) all += reinterpret_cast<const float *>(slices[k])[threadIdx.x];
-  take(p, at + (int)threadIdx.x, all);
+  of.apply(p.rule, p.nonfinite, all);
 }
 
 /* ---- the host's side ---- */
@@ -122,7 +135,7 @@ static __global__ void __launch_bounds__(SLICES * 32) sums_kernel(const __grid_c
 static mn_stack_plan plan_of(struct mn_device *device, const struct mn_stack *s) {
   int shared = 0;
   if (device->planes != 1 || s->depth > MN_STACK_DEPTH || s->outputs > MN_STACK_HEAD ||
-      s->inputs > s->channels || s->inputs % 8 || !(s->slope <= 1))
+      s->inputs > s->channels || s->inputs % 8 || s->rows > INT32_MAX / 2 || !(s->slope <= 1))
     return {};
   if (cudaDeviceGetAttribute(&shared, cudaDevAttrMaxSharedMemoryPerBlockOptin, device->ordinal) !=
       cudaSuccess)
@@ -131,9 +144,14 @@ static mn_stack_plan plan_of(struct mn_device *device, const struct mn_stack *s)
                                               : mn_stack_shapes<MN_PLANES_FP16>::choose(s, shared);
 }
 
+static int64_t up(int64_t count, int64_t each) {
+  return (count + each - 1) / each;
+}
+static int64_t tiles_of(const mn_stack_plan &plan, const struct mn_stack *s) {
+  return up(s->rows, plan.rows);
+}
 static int64_t ctas_of(const mn_stack_plan &plan, const struct mn_stack *s) {
-  const int64_t tiles = (s->rows + plan.rows - 1) / plan.rows;
-  return tiles < MN_STACK_PARTS ? tiles : MN_STACK_PARTS;
+  return tiles_of(plan, s) < MN_STACK_PARTS ? tiles_of(plan, s) : MN_STACK_PARTS;
 }
 
 static int stride_of(const struct mn_stack *s) {
@@ -164,8 +182,7 @@ static mn_stack_args args_of(struct mn_device *device, const struct mn_stack *s,
   a.nonfinite = device->nonfinite, a.mark = device->mark;
   a.rows = (int)s->rows, a.inputs = (int)s->inputs, a.depth = s->depth,
   a.group = (int)(s->channels / s->groups);
-  a.outputs = (int)s->outputs, a.tiles = (int)((s->rows + plan.rows - 1) / plan.rows),
-  a.stride = stride_of(s);
+  a.outputs = (int)s->outputs, a.stride = stride_of(s);
   a.reloads = plan.reloads;
   a.eps = (float)s->eps, a.slope = (float)s->slope, a.scale = (float)s->scale;
   return a;
@@ -218,13 +235,13 @@ mn_status mn_stack_cuda(struct mn_device *device, const struct mn_stack *s) {
   MN_REQUIRE(plan.kernel);
   mn_stack_args a = args_of(device, s, plan);
   MN_CUDA_TRY(cudaFuncSetAttribute(plan.kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, plan.shared));
-  unsigned ctas = (unsigned)ctas_of(plan, s);
-  if (s->y) { /* as many as run at a time */
+  int64_t ctas = ctas_of(plan, s);
+  if (s->y) { /* as many as run at a time, with equal numbers of tiles */
     int each = 0;
     MN_CUDA_TRY(
         cudaOccupancyMaxActiveBlocksPerMultiprocessor(&each, plan.kernel, plan.threads, (size_t)plan.shared));
-    ctas = (unsigned)(a.tiles < each * device->cuda->multiprocessors ? a.tiles
-                                                                     : each * device->cuda->multiprocessors);
+    const int64_t tiles = tiles_of(plan, s), most = (int64_t)each * device->cuda->multiprocessors;
+    ctas = up(tiles, up(tiles, most));
   }
   /* Each run measures one layer's dz more, from the last on: those below follow from it. */
   const int measured = s->measures && s->layers[0].dz && !s->y ? s->depth + (s->outputs > 0) : 0;

@@ -149,24 +149,17 @@ template <class S> struct mn_stack_warp {
     }
   }
 
-  /* z of two rows becomes y, for gamma and beta that are doubled. Slopes up to 1 alone make it a maximum. */
-  MN_GPU void forward(float (&z)[2][T], const float (&gamma)[T], const float (&beta)[T], float eps,
-                      float slope) const {
-    float rstd[2];
-    normalise(z, rstd, eps);
-    MN_UNROLL(int e = 0; e < 2; e++)
-      MN_UNROLL(int j = 0; j < T; j++) {
-        const float v = fmaf(z[e][j], gamma[j], beta[j]);
-        z[e][j] = fmaxf(v, slope * v);
-      }
+  /* y of a normalised value, for gamma and beta that are doubled; slopes up to 1 make it a maximum. */
+  MN_GPU static float activate(float z, float gamma, float beta, float slope) {
+    const float v = fmaf(z, gamma, beta);
+    return fmaxf(v, slope * v);
   }
 
-  /* z of two rows becomes unit·dz. dy: of these rows. Adds to the sums of dz, g·ẑ and g, with g half of what
-   * the block's formulas call g (kernels/kernels.h), for gamma and beta that are doubled. */
-  MN_GPU void backward(float (&z)[2][T], float (&dy)[2][T], float (&sums)[3][T], const float (&gamma)[T],
-                       const float (&beta)[T], float eps, float slope, float unit) const {
-    float rstd[2], means[4];
-    normalise(z, rstd, eps);
+  /* Normalised z of two rows becomes unit·dz. dy: of these rows. Adds to the sums of dz, g·ẑ and g, with g
+   * half of what the block's formulas call g (kernels/kernels.h), for gamma and beta that are doubled. */
+  MN_GPU void backward(float (&z)[2][T], float (&dy)[2][T], float (&sums)[3][T], const float (&rstd)[2],
+                       const float (&gamma)[T], const float (&beta)[T], float slope, float unit) const {
+    float means[4];
     MN_UNROLL(int e = 0; e < 2; e++) {
       float m1 = 0, m2 = 0;
       MN_UNROLL(int j = 0; j < T; j++) {

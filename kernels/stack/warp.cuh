@@ -10,6 +10,15 @@ MN_GPU uint32_t mn_shared_of(const void *p) {
   return static_cast<uint32_t>(__cvta_generic_to_shared(p));
 }
 
+MN_GPU uint32_t mn_shared_load(uint32_t from) {
+  uint32_t word;
+  asm volatile("ld.shared.b32 %0, [%1];" : "=r"(word) : "r"(from) : "memory");
+  return word;
+}
+MN_GPU void mn_shared_store(uint32_t to, uint32_t word) {
+  asm volatile("st.shared.b32 [%0], %1;" ::"r"(to), "r"(word) : "memory");
+}
+
 /* Four matrices: lane l gets elements 2(l % 4) and 2(l % 4) + 1 of row l / 4 of each. */
 MN_GPU void mn_matrices_load(uint32_t (&r)[4], uint32_t row) {
   asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];"
@@ -23,6 +32,13 @@ MN_GPU void mn_matrices_load_transposed(uint32_t (&r)[4], uint32_t row) {
                : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3])
                : "r"(row)
                : "memory");
+}
+
+/* Of a matrix that the lanes hold as mn_matrices_load gives it, the transposed one. */
+MN_GPU uint32_t mn_matrix_transpose(uint32_t r) {
+  uint32_t transposed;
+  asm volatile("movmatrix.sync.aligned.m8n8.trans.b16 %0, %1;" : "=r"(transposed) : "r"(r));
+  return transposed;
 }
 
 /* Stores what mn_matrices_load_transposed would load, of 4 or 2 matrices. Hopper has an instruction for
@@ -43,9 +59,7 @@ template <int Count> MN_GPU void mn_matrices_store_transposed(uint32_t row, cons
   const unsigned lane = threadIdx.x % 32;
   MN_UNROLL(int m = 0; m < Count; m++) {
     const uint32_t to = __shfl_sync(MN_CUDA_WARP, row, 8 * m + lane / 4) + lane % 4 * 4;
-    uint32_t transposed;
-    asm volatile("movmatrix.sync.aligned.m8n8.trans.b16 %0, %1;" : "=r"(transposed) : "r"(r[m]));
-    asm volatile("st.shared.b32 [%0], %1;" ::"r"(to), "r"(transposed) : "memory");
+    mn_shared_store(to, mn_matrix_transpose(r[m]));
   }
 #endif
 }

@@ -64,7 +64,7 @@ static mn_status open_model(struct minnow_peer *p, const int64_t *shape, int num
                                    .eps = 1e-5,
                                    .slope = 0.01,
                                    .loss = MN_LOSS_MSE,
-                                   .plan = MN_PLAN_BLOCK};
+                                   .plan = MN_PLAN_STACK};
   if (config.depth > MN_MODEL_DEPTH) return mn_fail(MN_USAGE, "%ld blocks are too many", (long)config.depth);
   memcpy(config.hidden, shape + 2, (size_t)config.depth * sizeof *shape);
   MN_TRY(mn_model_open(&p->model, p->device, &config));

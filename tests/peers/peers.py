@@ -15,12 +15,13 @@ import train
 from child import Failure, close, meet, say
 
 PRECISIONS = ["bf16", "fp16", "fp16x3", "fp32", "tf32"]
-# What is timed by default: a block alone, and stacks of three, four, eight and six.
+# What is timed by default: a block alone, stacks of three, four, eight and six, and narrow stacks.
 RUNS = {"1024x8192x8192/512": PRECISIONS, "1024x4096x4096/256": ["bf16"], "8192x8192x8192/512": ["bf16", "fp16x3"],
         "128x512x256/8": ["bf16"], "1024x8192x8192x8192x8192/512": ["bf16"],
         "1024x4096x4096x4096x4096x4096/256": ["bf16"],
         "256x1024x1024x1024x1024x1024x1024x1024x1024x1024/64": ["bf16"],
-        "4096x2048x2048x2048x2048x2048x2048x2048/128": ["bf16"]}
+        "4096x2048x2048x2048x2048x2048x2048x2048/128": ["bf16"], "65536x64x64x64x64x64x64/8": ["bf16", "fp16"],
+        "16384x128x128x128x128x128/16": ["bf16"], "1024x64x64x64x64/8": ["bf16"]}
 REFERENCE = next(iter(RUNS))
 PEERS = {"minnow": "minnow_peer.py", "torch": "torch_peer.py", "jax": "jax_peer.py"}
 # KernelBench's tables, by what PyTorch computes in, and minnow's precisions in each.
