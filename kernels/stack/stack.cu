@@ -133,12 +133,14 @@ static __global__ void __launch_bounds__(SLICES * 32) sums_kernel(const __grid_c
 /* ---- the host's side ---- */
 
 static mn_stack_plan plan_of(struct mn_device *device, const struct mn_stack *s) {
-  int shared = 0;
+  int shared = 0, major = 0;
   if (device->planes != 1 || s->depth > MN_STACK_DEPTH || s->outputs > MN_STACK_HEAD ||
       s->inputs > s->channels || s->inputs % 8 || s->rows > INT32_MAX / 2 || !(s->slope <= 1))
     return {};
-  if (cudaDeviceGetAttribute(&shared, cudaDevAttrMaxSharedMemoryPerBlockOptin, device->ordinal) !=
-      cudaSuccess)
+  if (cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device->ordinal) != cudaSuccess ||
+      cudaDeviceGetAttribute(&shared, cudaDevAttrMaxSharedMemoryPerBlockOptin, device->ordinal) !=
+          cudaSuccess ||
+      major < 8)
     return {};
   return device->plane_kind == MN_PLANES_BF16 ? mn_stack_shapes<MN_PLANES_BF16>::choose(s, shared)
                                               : mn_stack_shapes<MN_PLANES_FP16>::choose(s, shared);
