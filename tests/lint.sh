@@ -31,7 +31,7 @@ declare -A allowed=()
 may_include() { allowed[$1]=" $* "; }
 may_include kernels kernels/hopper kernels/ranks kernels/stack
 may_include kernels/hopper kernels kernels/ranks
-may_include kernels/stack kernels kernels/ranks
+may_include kernels/stack kernels
 may_include kernels/ranks kernels
 may_include engine kernels kernels/ranks
 may_include engine/ranks kernels kernels/ranks engine
@@ -44,7 +44,7 @@ may_include train/runs kernels engine engine/ranks data/hdf5 train train/checkpo
 may_include train/check kernels engine layers data data/hdf5 train
 may_include train/command kernels kernels/ranks engine engine/ranks layers data data/hdf5 train train/checkpoint train/runs train/check
 may_include train/install train
-may_include tests kernels kernels/hopper kernels/ranks engine engine/ranks layers data data/hdf5 train train/checkpoint train/runs train/check train/command
+may_include tests kernels kernels/hopper kernels/ranks kernels/stack engine engine/ranks layers data data/hdf5 train train/checkpoint train/runs train/check train/command
 may_include tests/faults kernels
 may_include tests/peers kernels engine layers data train
 may_include tests/ranks kernels engine engine/ranks data train

@@ -40,6 +40,8 @@ static void check_stack(const char *device, const struct fused_case *c) {
                              open_guarded(device, mn_precision_name(c->precision))};
   struct training t[2];
   for (int s = 0; s < 2; s++) t[s] = train_stack(on[s], c);
+  const struct mn_tape *tape = t[1].pass->tape;
+  if (c->plan == MN_PLAN_STACK && on_cuda(device)) assert_ptr_equal(tape->first, tape->last);
   const struct bytes moved = moved_by(&t[1], 0);
   char *start = download(&t[1], &moved);
   for (int s = 0; s < 2; s++) MUST(mn_tape_replay(t[s].pass->tape, 0));
@@ -70,8 +72,8 @@ static const struct fused_case large_stacks[] = {{2048, 1024, 128, 16, .blocks =
                                                  {500, 1000, 20, 24, .blocks = 3},
                                                  {2048, 1024, 128, 16, .blocks = 3, .adamw = 1}};
 
-/* Of one kernel on a GPU: tiles of 256, 64 and 16 rows, the last of them not full; inputs narrower than the blocks; groups
- * in one to four lanes; heads. */
+/* Of one kernel on a GPU: tiles of 256, 64 and 16 rows, the last of them not full; inputs narrower than
+ * the blocks; groups in one to four lanes; heads. */
 static const struct fused_case narrow_stacks[] = {
     {17003, 64, 8, 8, .blocks = 5, .plan = MN_PLAN_STACK},
     {17003, 48, 8, 8, .blocks = 2, .plan = MN_PLAN_STACK, .adamw = 1},

@@ -297,7 +297,7 @@ static void another_configuration_is_told(void **state) {
   const struct result *r = run(text);
   assert_succeeds(text, r);
   assert_non_null(strstr(r->err, "note: run.h5 was trained with groups 2 (here 4), eps 1e-05 (here 0.001), "
-                                 "slope 0.01 (here 0.5)\n"));
+                                 "slope 0.01 (here 0.5), plan stack (here tail)\n"));
   snprintf(text, sizeof text, "%s--groups 2 --init run.h5", line);
   r = run(text);
   assert_non_null(strstr(r->err, "weights: from run.h5\n"));

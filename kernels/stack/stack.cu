@@ -31,9 +31,12 @@ template <class Rule> struct element {
   float value[1], moments[Rule::MOMENTS];
   MN_GPU void load() {
     if (!to) return;
-    if (to->kind == MN_ADD) value[0] = to->into[at];
-    if (to->kind == MN_UPDATE) mn_weight_load<1>(value, to->w, at, 1);
-    MN_UNROLL(int k = 0; k < Rule::MOMENTS; k++) moments[k] = to->moments.of[k] ? to->moments.of[k][at] : 0;
+    if (to->kind == MN_ADD) value[0] = __ldcg(to->into + at);
+    if (to->kind == MN_UPDATE)
+      value[0] = to->w.low ? mn_join_halves(__ldcg(to->w.planes.high + at), __ldcg(to->w.low + at))
+                           : __ldcg(to->w.real + at);
+    MN_UNROLL(int k = 0; k < Rule::MOMENTS; k++)
+      moments[k] = to->moments.of[k] ? __ldcg(to->moments.of[k] + at) : 0;
   }
   MN_GPU void apply(const Rule &rule, const int *nonfinite, float gradient) {
     if (!to || (to->kind != MN_STORE && *nonfinite)) return;
@@ -102,8 +105,8 @@ template <class Rule> static __device__ void take_scalars(const sums_args<Rule> 
   }
 }
 
-/* Parameters and moments are loaded before the kernel that writes the parts has ended: it writes none of
- * them. */
+/* Parameters and moments are loaded, from the L2 cache, before the kernel that writes the parts has ended: it
+ * writes none of them, and began when the last update had ended. */
 template <class Rule>
 static __global__ void __launch_bounds__(SLICES * 32) sums_kernel(const __grid_constant__ sums_args<Rule> p) {
   __shared__ float4 slices[SLICES][32];
@@ -142,6 +145,7 @@ static mn_stack_plan plan_of(struct mn_device *device, const struct mn_stack *s)
           cudaSuccess ||
       major < 8)
     return {};
+  shared -= 256; /* the kernel's own */
   return device->plane_kind == MN_PLANES_BF16 ? mn_stack_shapes<MN_PLANES_BF16>::choose(s, shared)
                                               : mn_stack_shapes<MN_PLANES_FP16>::choose(s, shared);
 }

@@ -9,7 +9,7 @@
 enum {
   MN_STACK_DEPTH = 8,   /* blocks at most */
   MN_STACK_HEAD = 16,   /* outputs of a head at most */
-  MN_STACK_PARTS = 128, /* in which gradients are added up, on every GPU, so that bytes do not depend on it */
+  MN_STACK_PARTS = 128, /* in which gradients are added up, whatever the number of multiprocessors */
   MN_STACK_PARAMETERS = 4 * MN_STACK_DEPTH + 2,
 };
 

@@ -5,8 +5,8 @@
  * computed again in the backward, so that shared memory holds the layers' inputs and dz alone.
  *
  * Planes with scales (kernels/planes.h) hold factor·value. All factors are powers of two, and a group's
- * normalised values do not depend on z's, so they are undone where sums are stored, and eps is multiplied
- * by one. */
+ * normalised values do not depend on z's factor, so they are undone where sums are stored, and eps is
+ * multiplied by one. */
 #ifndef MN_KERNELS_STACK_STEP_CUH
 #define MN_KERNELS_STACK_STEP_CUH
 
@@ -76,7 +76,7 @@ template <class S> struct mn_stack_step {
   mn_stack_factors *const factors; /* [depth + 1] */
   unsigned *const peaks;           /* [depth + 1] the bits of the largest |unit·dz| */
   typename warp::tile z, d;
-  float loss = 0, correct = 0;
+  float loss = 0, correct = 0; /* of a forward alone: NaN once an output is not finite */
   int tile_row, left,
       turn = 0; /* the tile's first row, how many there are from it on; which of this CTA's it is */
 
@@ -86,11 +86,10 @@ template <class S> struct mn_stack_step {
 
   MN_GPU uint32_t image(int l) const { return base + l * S::Image; }
   MN_GPU uint32_t slot(int s) const { return base + room.slots + s * S::Slot; }
-  /* Where a layer's input lies, x's in the forward, and dz, which takes the place of the layer's output. */
+  /* Where a layer's input lies, in the forward; and, in place of its output, dz of the layer before. */
   MN_GPU uint32_t input(int l) const {
     return S::Trains ? slot(p.reloads ? l ? l - 1 : p.depth - 1 : l) : slot(l ? l % 2 : 2 + turn % 2);
   }
-  MN_GPU uint32_t gradient(int l) const { return slot(p.reloads ? l : l + 1); }
   MN_GPU uint32_t input_again(int l) const { return l == 0 && p.reloads ? slot(2) : input(l); }
   MN_GPU float *sums() const { return reinterpret_cast<float *>(shared + room.sums); }
 
@@ -112,8 +111,10 @@ template <class S> struct mn_stack_step {
   MN_GPU void load_x(int row, uint32_t to) const {
     for (int c = (int)threadIdx.x; c < S::Rows * (W / 8); c += S::Threads) {
       const int r = c / (W / 8), k = c % (W / 8);
-      const bool there = row + r < p.rows && 8 * k < p.inputs;
-      mn_copy_start(warp::at(to, r, k), there ? p.x + (int64_t)(row + r) * p.inputs + 8 * k : p.x, there);
+      const int64_t from =
+          min(row + r, p.rows - 1); /* behind the last row it comes again, without a gradient */
+      const bool there = 8 * k < p.inputs;
+      mn_copy_start(warp::at(to, r, k), there ? p.x + from * p.inputs + 8 * k : p.x, there);
     }
   }
 
@@ -256,14 +257,10 @@ template <class S> struct mn_stack_step {
         if (!S::Trains && last)
           store_outputs(y, n);
         else
-          t.store(y, n, input_of_next(l));
+          t.store(y, n, input(l + 1));
       }
       if (S::Trains || !last) t.sync_rows();
     }
-  }
-  /* Behind the last block is the head. */
-  MN_GPU uint32_t input_of_next(int l) const {
-    return S::Trains && l + 1 == p.depth ? gradient(l) : input(l + 1);
   }
 
   /* The head's outputs: lane (i, q) has outputs i and i + 8 of rows 2q and 2q + 1 of each 8. */
@@ -302,7 +299,7 @@ template <class S> struct mn_stack_step {
 
   /* Of one row's outputs a and b = i and i + 8 in the eight lanes i: the loss, and its gradient in their
    * place. */
-  MN_GPU void cross_entropy(float &a, float &b, int label) {
+  MN_GPU void cross_entropy(float &a, float &b, int label, bool there) {
     const bool lo = t.i < p.outputs, hi = t.i + 8 < p.outputs;
     float most = lo ? a : -INFINITY;
     if (hi) most = fmaxf(most, b);
@@ -314,7 +311,7 @@ template <class S> struct mn_stack_step {
     MN_UNROLL(int o = 4; o < 32; o *= 2) all += __shfl_xor_sync(MN_CUDA_WARP, all, o);
     const float of_label = most + __logf(all);
     const bool at_a = label == t.i, at_b = label == t.i + 8;
-    if (t.across == 0) {
+    if (t.across == 0 && there) {
       if (at_a) loss += of_label - a;
       if (at_b) loss += of_label - b;
       if (t.i == 0 && (unsigned)label >= (unsigned)p.outputs) loss = NAN;
@@ -344,7 +341,7 @@ template <class S> struct mn_stack_step {
         const int row = t.row0 + 8 * n + 2 * t.q + e;
         const int64_t at = tile_row + row;
         float &a = y[n][e], &b = y[n][2 + e];
-        if (p.labels) cross_entropy_of(a, b, row < left ? p.labels[at] : 0, row < left);
+        if (p.labels) cross_entropy(a, b, row < left ? p.labels[at] : 0, row < left);
         if (!p.labels && row < left) squared_error(a, at, t.i), squared_error(b, at, t.i + 8);
         if (row >= left) a = b = 0;
         bias[0] += a, bias[1] += b;
@@ -388,13 +385,6 @@ template <class S> struct mn_stack_step {
     }
     __syncthreads(); /* rows and shares are read before they are overwritten */
   }
-  /* All lanes of a warp take part, those of rows that are not there without counting. */
-  MN_GPU void cross_entropy_of(float &a, float &b, int label, bool there) {
-    const float loss_before = loss, correct_before = correct;
-    cross_entropy(a, b, label);
-    if (!there) loss = loss_before, correct = correct_before;
-  }
-
   /* The head's dW = dlogitsᵀ·y, in fragments of 16 columns for each warp. */
   MN_GPU void add_head(float4 *to, uint32_t rows, bool first) const {
     const float unit = 1 / (dz_of(p.depth) * y_of(p.depth - 1));
@@ -424,11 +414,11 @@ template <class S> struct mn_stack_step {
 
   MN_GPU void backward(float *part, bool first_tile) {
     for (int l = p.depth - 1; l >= 0; l--) {
-      const uint32_t dz = gradient(l);
+      const uint32_t dz = input(l + 1);
       float gamma[T], beta[T], column[3][T] = {}, largest = 0;
       const bool last = l + 1 == p.depth && !p.outputs;
       if (last) load_targets();
-      multiply(l, last ? input(l) : input_again(l));
+      multiply(l, input_again(l));
       load(gamma, l, 1, 2), load(beta, l, 2, 2);
       const float unit = dz_of(l) * product_of(l) / dy_of(l);
       MN_UNROLL(int n = 0; n < Eights; n++) {
@@ -437,9 +427,7 @@ template <class S> struct mn_stack_step {
         t.normalise(v, rstd, eps_of(l));
         if (last) squared_errors(dy, v, gamma, beta, n);
         t.backward(v, dy, column, rstd, gamma, beta, p.slope, unit);
-        if (Scaled)
-          MN_UNROLL(int e = 0; e < 2; e++)
-            MN_UNROLL(int j = 0; j < T; j++) largest = mn_scale_larger(largest, v[e][j]);
+        MN_UNROLL(int k = 0; k < 2 * T && Scaled; k++) largest = fmaxf(largest, fabsf(v[k / T][k % T]));
         t.store(v, n, dz);
       }
       note(l, largest);
@@ -481,6 +469,7 @@ template <class S> struct mn_stack_step {
       float sum = 0;
       for (int k = 0; k < S::Warps; k++) sum += shares[threadIdx.x * S::Warps + k];
       part[at.scalars + threadIdx.x] = sum;
+      fault |= !isfinite(sum);
     }
     if (Scaled && threadIdx.x < p.depth + (p.outputs > 0)) {
       const float peak = __uint_as_float(peaks[threadIdx.x]);
@@ -493,7 +482,7 @@ template <class S> struct mn_stack_step {
   /* Calls for the next tile's rows, which come to the L2 cache meanwhile. */
   MN_GPU void prefetch(const void *rows, int64_t bytes) const {
     for (int64_t at = threadIdx.x * 128; at < bytes; at += S::Threads * 128)
-      asm volatile("prefetch.global.L2 [%0];" ::"l"(static_cast<const char *>(rows) + at));
+      mn_prefetch(static_cast<const char *>(rows) + at);
   }
   MN_GPU void prefetch_tile(int64_t row) const {
     if (row >= p.rows) return;
@@ -511,7 +500,7 @@ template <class S> struct mn_stack_step {
       __syncthreads();
       prefetch_tile(tile_row + step);
       forward();
-      if (p.outputs) head_backward(part + p.depth * (W * W + 3 * W), gradient(p.depth - 1), turn == 0);
+      if (p.outputs) head_backward(part + p.depth * (W * W + 3 * W), input(p.depth), turn == 0);
       backward(part, turn == 0);
     }
     finish(part);

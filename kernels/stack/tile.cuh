@@ -23,14 +23,10 @@ struct mn_stack_shape {
   static_assert(T % 2 == 0 && Eights % 2 == 0, "whole fragments");
 };
 
-/* The channel at a position, and the position of a channel, for slices of 8T. */
+/* The channel at a position, for slices of 8T. */
 MN_EVERYWHERE static inline int mn_stack_channel(int T, int position) {
   const int in_slice = position % (8 * T);
   return position - in_slice + in_slice % 8 * T + in_slice / 8;
-}
-MN_EVERYWHERE static inline int mn_stack_position(int T, int channel) {
-  const int in_slice = channel % (8 * T);
-  return channel - in_slice + in_slice % T * 8 + in_slice / T;
 }
 
 template <class S> struct mn_stack_warp {
@@ -193,8 +189,7 @@ template <class S> struct mn_stack_warp {
       }
   }
 
-  /* The fragments of dWᵀ... d[16·m, 8·n] += dzᵀ·x over the tile's rows, in parts that the CTA's warps
-   * share out: */
+  /* Adds unit·dzᵀ·x over the rows of the tile to dW, in fragments; the warps share the parts. */
   MN_GPU void add_weights(float4 *sums, uint32_t dz, uint32_t x, float unit, bool first) const {
     constexpr int Tall = 2,
                   Wide = W == 64 && S::Warps >= 8 ? 2 : 4; /* a part: fragments of 16 rows, of 8 columns */

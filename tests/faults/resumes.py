@@ -40,7 +40,7 @@ SYNTHETIC = {"test-rows": (0.6, 0, 1, 20), "head": (0.5, 1, 4),
 READ = {"standardize": (0.5, None, "no", "one")}
 HELD_OUT = {"validation": (0.7, 0.1, 0.25)}
 COMMON = {"accumulate": (0.4, 2, 3), "precision": (0.5, "fp32", "bf16", "fp64", "fp16"), "place": (0.5, "auto", "host", "file"),
-          "plan": (0.5, "none", "activation", "norm-activation", "tail", "linear-norm", "block"), "threads": (0.1, 1, 2),
+          "plan": (0.5, "none", "activation", "norm-activation", "tail", "linear-norm", "block", "stack"), "threads": (0.1, 1, 2),
           "eps": (0.2, "1e-3"), "slope": (0.2, 0, 0.25), "weight-decay": (0.3, "0.010"), "clip": (0.3, 0.5, 100),
           "lr": (0.3, 0.001, "2e-2"), "warmup": (0.3, 0, 7, 1000), "on-nonfinite": (0.3, "skip", "stop"),
           "schedule": (0.7, "constant", "cosine", "step", "step"), "keep": (0.4, 1, 2, 4), "log": (0.75, "run.jsonl")}

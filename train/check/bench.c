@@ -46,8 +46,8 @@ static const struct product_kind {
 } products[PRODUCTS] = {
     {MN_NT, X, WEIGHT, "gemm_forward_ms"}, {MN_NN, DZ, WEIGHT, "gemm_dx_ms"}, {MN_TN, DZ, X, "gemm_dw_ms"}};
 
-/* The plans are compared on the library's path; the last row is the block again, each product and its
- * epilogue in one kernel. */
+/* The plans are compared on the library's path, the stack in its own kernel; the last row is the block again,
+ * each product and its epilogue in one kernel. */
 enum { FUSED_GEMM = MN_PLANS, PLAN_ROWS };
 
 struct bench {
@@ -142,7 +142,8 @@ static mn_status open_subject(struct bench *b, struct subject *s, enum mn_plan p
   enum mn_pass_kind kind = s->figure == FORWARD ? MN_PASS_FORWARD : MN_PASS_TRAIN;
   MN_TRY(mn_pass_open(&s->pass, s->model, kind, b->config->batch, 1, 0));
   if (plan == MN_PLAN_STACK)
-    b->stacks = mn_stack_fits(s->pass->tape, s->pass->x, s->model->layers, s->model->depth, !s->pass->target);
+    b->stacks |=
+        mn_stack_fits(s->pass->tape, s->pass->x, s->model->layers, s->model->depth, !s->pass->target);
   MN_TRY(fill(b, s->pass->x, 0));
   if (s->pass->labels) return mn_zero(b->device, s->pass->labels, (size_t)s->pass->rows * sizeof(int32_t));
   return s->pass->target ? fill(b, s->pass->target, 1) : MN_OK;
@@ -307,13 +308,16 @@ static void show(FILE *out, const struct bench *b, int as_json) {
 
 static mn_status time_all(struct bench *b) {
   for (enum figure i = 0; i < FIGURES; i++) MN_TRY(time_figure(b, i, b->config->model.plan, 0, &b->ms[i]));
+  if (has_row(b, MN_PLAN_STACK)) b->figures += FIGURES; /* known now */
   for (int own = 0; own <= b->own_products; own++) MN_TRY(time_products(b, !own, b->products[own]));
   MN_TRY(time_copy(b));
-  for (int row = 0; row < PLAN_ROWS; row++)
-    for (enum figure i = 0; i < FIGURES && has_row(b, row); i++) {
+  for (int row = 0; row < PLAN_ROWS; row++) {
+    if (!has_row(b, row)) continue;
+    for (enum figure i = 0; i < FIGURES; i++) {
       enum mn_plan plan = row == FUSED_GEMM ? MN_PLAN_BLOCK : (enum mn_plan)row;
       MN_TRY(time_figure(b, i, plan, row != FUSED_GEMM, &b->plans[row][i]));
     }
+  }
   return MN_OK;
 }
 

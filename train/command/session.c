@@ -481,7 +481,7 @@ static void warn_of_differences(const struct mn_session *s) {
 /* Announces how the model of --init differs from this one. Only a checkpoint has a /config to compare with;
  * an unreadable one is ignored. */
 static void describe_init(const struct mn_session *s) {
-  static const char *const named[] = {"groups", "eps", "slope", "loss"};
+  static const char *const named[] = {"groups", "eps", "slope", "loss", "plan"};
   const struct mn_options *o = &s->options;
   struct mn_checkpoint *from;
   struct mn_options here = s->options;
@@ -497,6 +497,8 @@ static void describe_init(const struct mn_session *s) {
                            : mn_text_find(from->options, from->option_count, named[i]);
     const size_t used = strlen(text);
     mn_option_show(now, sizeof now, &here, mn_option_find(named[i]));
+    if (then && strcmp(named[i], "plan") == 0 && strcmp(then, "block") == 0)
+      then = "stack"; /* as before it */
     if (then && strcmp(then, now) != 0)
       snprintf(text + used, sizeof text - used, "%s %s %.40s (here %.40s)", used ? "," : "", named[i], then,
                now);
@@ -536,5 +538,5 @@ void mn_session_describe(const struct mn_session *s) {
                     ? "replicas add them up, and update a share of each weight"
                     : "clipping and accumulation need them whole");
   else
-    mn_announce(o, "plan: every gradient's product updates its parameter at once");
+    mn_announce(o, "plan: gradients update their parameters at once");
 }
