@@ -67,12 +67,12 @@ struct mn_placement {
   const int *stop;                   /* borrowed while opening */
 };
 
-/* MN_PLACE_AUTO chooses: the GPU if the rows take at most four fifths of its free memory and leave at least
- * as much as the device has allocated; else the host if they take at most half of the available memory; else
- * the file. Then reads all rows into that memory, or for the file a sample for the fingerprint; x_only:
- * without the targets; `standard`: [MN_SIDES], as in struct mn_rows_form, or NULL. MN_NO_MEMORY: the
- * requested place is too small; MN_INTERRUPTED: *stop was set meanwhile; and the errors of the dataset's
- * read. */
+/* MN_PLACE_AUTO chooses: the GPU if the rows take at most four fifths of its free memory and leave at
+ * least as much as the device has allocated; else the host if they take at most half of the available
+ * memory; else the file. Then reads all rows into that memory, or of the file a sample, if the dataset has
+ * a fingerprint; x_only: without the targets; `standard`: [MN_SIDES], as in struct mn_rows_form, or NULL.
+ * MN_NO_MEMORY: the requested place is too small; MN_INTERRUPTED: *stop was set meanwhile; and the errors
+ * of the dataset's read. */
 mn_status mn_placement_open(struct mn_placement *placement, struct mn_device *device,
                             struct mn_dataset *dataset, enum mn_place place, int x_only,
                             const struct mn_standard *standard, const int *stop);

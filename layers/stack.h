@@ -6,8 +6,8 @@
 
 #include "layers/layer.h"
 
-/* Whether a tape may record these layers as one node, from x on; has_labels: its loss is the
- * cross-entropy. */
+/* Whether a tape may record these layers as one node, from x on; has_labels: a loss would be
+ * the cross-entropy. */
 int mn_stack_fits(const struct mn_tape *tape, const struct mn_tensor *x, const struct mn_layer *layers,
                   int count, int has_labels);
 

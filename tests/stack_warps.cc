@@ -25,6 +25,7 @@ struct layer {
   numbers weight; /* the plane's values */
   std::vector<float> vectors;
   numbers dweight, sums;
+  double largest; /* |dz|, before it is rounded */
 };
 
 static int layers_of(const problem &p) {
@@ -121,7 +122,7 @@ static numbers block_backward(const problem &p, layer &of, const numbers &z, con
     }
     for (int c = g * size; c < g * size + size; c++) {
       dz[c] = rstd[g] * (dz[c] - m1 - z[c] * m2);
-      of.sums[c] += dz[c], dz[c] = rounded(p, dz[c], 'd');
+      of.sums[c] += dz[c], of.largest = fmax(of.largest, fabs(dz[c])), dz[c] = rounded(p, dz[c], 'd');
     }
   }
   return dz;
@@ -160,7 +161,10 @@ static void reference(const problem &p, data &d) {
     d.y.insert(d.y.end(), y.begin(), y.end());
     numbers dy = loss_of(p, d, row, y);
     if (p.outputs) {
-      for (int k = 0; k < p.outputs; k++) d.layers[p.depth].sums[k] += dy[k], dy[k] = rounded(p, dy[k], 'd');
+      for (int k = 0; k < p.outputs; k++) {
+        layer &head = d.layers[p.depth];
+        head.sums[k] += dy[k], head.largest = fmax(head.largest, fabs(dy[k])), dy[k] = rounded(p, dy[k], 'd');
+      }
       dy = backward_product(d.layers[p.depth], x[p.depth], dy);
     }
     for (int l = p.depth - 1; l >= 0; l--)
@@ -172,7 +176,7 @@ static void reference(const problem &p, data &d) {
 
 struct outcome {
   std::vector<float> y;
-  numbers sums; /* the parts' */
+  numbers sums, largest; /* the parts' */
   int flag;
 };
 
@@ -181,7 +185,7 @@ template <class S> static outcome run(const problem &p, data &d) {
   const int stride = (part.end + 31) / 32 * 32;
   mn_scale x = {factor(p, 'x'), 0}, w = {factor(p, 'w'), 0}, dz = {factor(p, 'd'), 0};
   std::vector<float> parts(p.ctas * stride, NAN);
-  outcome out = {std::vector<float>(p.rows * last_of(p), NAN), numbers(part.end), 0};
+  outcome out = {std::vector<float>(p.rows * last_of(p), NAN), numbers(part.end), numbers(layers_of(p)), 0};
   mn_stack_args a = {};
   for (int l = 0; l < layers_of(p); l++) {
     const float *of = d.layers[l].vectors.data();
@@ -203,8 +207,11 @@ template <class S> static outcome run(const problem &p, data &d) {
     auto &mine = shared[blockIdx.x];
     mn_stack_step<S>(a, gpu::now->of->shared(), mine.factors, mine.peaks).run();
   });
-  for (int c = 0; c < p.ctas; c++)
-    for (int i = 0; i < part.scalars + 2; i++) out.sums[i] += parts[c * stride + i];
+  for (int c = 0; c < p.ctas; c++) {
+    const float *of = &parts[c * stride];
+    for (int i = 0; i < part.scalars + 2; i++) out.sums[i] += of[i];
+    for (int l = 0; l < layers_of(p); l++) out.largest[l] = fmax(out.largest[l], of[part.scalars + 2 + l]);
+  }
   return out;
 }
 
@@ -258,10 +265,8 @@ template <class S> static void check(problem p, std::mt19937 &random) {
     const numbers dw = matrix(p, out.sums, head ? part.head : l * p.width * p.width, l, S::T);
     compare(p, "dW of", l, dw.data(), of.dweight.data(), dw.size());
     const double *sums = &out.sums[head ? part.head_bias : part.vectors + 3 * l * p.width];
-    if (head)
-      compare(p, "db of", l, sums, of.sums.data(), (size_t)p.outputs);
-    else /* db is 0 but for rounding */
-      compare(p, "dgamma and dbeta of", l, sums + p.width, &of.sums[p.width], (size_t)(2 * p.width));
+    compare(p, "vectors of", l, sums, of.sums.data(), (size_t)(head ? p.outputs : 3 * p.width));
+    if (p.kind != MN_PLANES_BF16) compare(p, "the largest dz of", l, &out.largest[l], &of.largest, 1);
   }
   compare(p, "the loss", 0, &out.sums[part.scalars], &d.loss, 1);
   if (p.labels && out.sums[part.scalars + 1] != d.correct) failures++, printf("other rows are correct\n");

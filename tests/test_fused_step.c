@@ -72,8 +72,8 @@ static const struct fused_case large_stacks[] = {{2048, 1024, 128, 16, .blocks =
                                                  {500, 1000, 20, 24, .blocks = 3},
                                                  {2048, 1024, 128, 16, .blocks = 3, .adamw = 1}};
 
-/* Of one kernel on a GPU: tiles of 256, 64 and 16 rows, the last of them not full; inputs narrower than
- * the blocks; groups in one to four lanes; heads. */
+/* A GPU takes each as one kernel: tiles of 256, 64 and 16 rows, the last of them not full; inputs narrower
+ * than the blocks; groups in one to four lanes; heads. */
 static const struct fused_case narrow_stacks[] = {
     {17003, 64, 8, 8, .blocks = 5, .plan = MN_PLAN_STACK},
     {17003, 48, 8, 8, .blocks = 2, .plan = MN_PLAN_STACK, .adamw = 1},

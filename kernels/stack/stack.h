@@ -29,9 +29,9 @@ struct mn_stack {
   struct mn_operand *y;  /* the forward alone: [N, K] or [N, C]; the forms that are not NULL are written */
   const void *target;    /* [N, K] or [N, C]; or NULL, and then, with a head: */
   const int32_t *labels; /* [N] in 0 … K − 1; another makes the loss NaN */
-  double scale,
-      factor; /* dy = scale·(y − target) or scale·(softmax(y) − onehot(label)); the loss is factor times
-                           the sum of (y − target)² or of −log softmax(y)[label] */
+  /* dy = scale·(y − target) or scale·(softmax(y) − onehot(label)); the loss is factor times the sum of
+   * (y − target)² or of −log softmax(y)[label]. */
+  double scale, factor;
   double *results; /* the loss; the rows whose first largest y is at the label (struct mn_tape) */
   void *parts;     /* stack_parts reals */
   int measures;    /* dz's factors are chosen by what this dz holds, for which the kernel runs again */

@@ -5,8 +5,8 @@
  * computed again in the backward, so that shared memory holds the layers' inputs and dz alone.
  *
  * Planes with scales (kernels/planes.h) hold factor·value. All factors are powers of two, and a group's
- * normalised values do not depend on z's factor, so they are undone where sums are stored, and eps is
- * multiplied by one. */
+ * normalised values do not depend on z's factor: eps is multiplied by its square, and the others are undone
+ * where sums are stored. */
 #ifndef MN_KERNELS_STACK_STEP_CUH
 #define MN_KERNELS_STACK_STEP_CUH
 
@@ -77,8 +77,8 @@ template <class S> struct mn_stack_step {
   unsigned *const peaks;           /* [depth + 1] the bits of the largest |unit·dz| */
   typename warp::tile z, d;
   float loss = 0, correct = 0; /* of a forward alone: NaN once an output is not finite */
-  int tile_row, left,
-      turn = 0; /* the tile's first row, how many there are from it on; which of this CTA's it is */
+  int tile_row, left;          /* the tile's first row, and how many rows there are from it on */
+  int turn = 0;                /* which of this CTA's tiles it is */
 
   MN_GPU mn_stack_step(const mn_stack_args &args, char *memory, mn_stack_factors *f, unsigned *peak)
       : p(args), t(args.group), room(args.depth, args.outputs > 0, args.reloads), shared(memory),
@@ -111,8 +111,8 @@ template <class S> struct mn_stack_step {
   MN_GPU void load_x(int row, uint32_t to) const {
     for (int c = (int)threadIdx.x; c < S::Rows * (W / 8); c += S::Threads) {
       const int r = c / (W / 8), k = c % (W / 8);
-      const int64_t from =
-          min(row + r, p.rows - 1); /* behind the last row it comes again, without a gradient */
+      /* Behind the last row it comes again, and gets no gradient. */
+      const int64_t from = min(row + r, p.rows - 1);
       const bool there = 8 * k < p.inputs;
       mn_copy_start(warp::at(to, r, k), there ? p.x + from * p.inputs + 8 * k : p.x, there);
     }
@@ -156,8 +156,7 @@ template <class S> struct mn_stack_step {
     for (int l = t.warp; l < p.depth; l += S::Warps) {
       float gamma = 0, beta = 0;
       for (int c = t.lane; c < W; c += 32)
-        gamma = mn_scale_larger(gamma, p.layers[l].gamma[c]),
-        beta = mn_scale_larger(beta, p.layers[l].beta[c]);
+        gamma = mn_scale_larger(gamma, vector(l, 1)[c]), beta = mn_scale_larger(beta, vector(l, 2)[c]);
       gamma = mn_lanes_largest(gamma), beta = mn_lanes_largest(beta);
       const float bound = 2 * fmaxf(1, fabsf(p.slope)) * (sqrtf((float)(p.group - 1)) * gamma + beta);
       if (t.lane == 0) factors[l].y = mn_scale_factor(bound, MN_HEADROOM_X, 1);
@@ -297,8 +296,8 @@ template <class S> struct mn_stack_step {
       }
   }
 
-  /* Of one row's outputs a and b = i and i + 8 in the eight lanes i: the loss, and its gradient in their
-   * place. */
+  /* The eight lanes i hold a row's outputs, a = i and b = i + 8. Adds the row's loss, and puts its
+   * gradient in their place. */
   MN_GPU void cross_entropy(float &a, float &b, int label, bool there) {
     const bool lo = t.i < p.outputs, hi = t.i + 8 < p.outputs;
     float most = lo ? a : -INFINITY;
@@ -385,6 +384,7 @@ template <class S> struct mn_stack_step {
     }
     __syncthreads(); /* rows and shares are read before they are overwritten */
   }
+
   /* The head's dW = dlogitsᵀ·y, in fragments of 16 columns for each warp. */
   MN_GPU void add_head(float4 *to, uint32_t rows, bool first) const {
     const float unit = 1 / (dz_of(p.depth) * y_of(p.depth - 1));
@@ -492,15 +492,16 @@ template <class S> struct mn_stack_step {
   }
 
   MN_GPU void train(float *part) {
-    const int step = (int)gridDim.x * S::Rows, x_rows = (int)blockIdx.x * S::Rows;
-    for (tile_row = x_rows; tile_row < p.rows; tile_row += step, turn++) {
+    const int step = (int)gridDim.x * S::Rows;
+    float *head = part + mn_stack_part(W, p.depth, true).head;
+    for (tile_row = (int)blockIdx.x * S::Rows; tile_row < p.rows; tile_row += step, turn++) {
       left = p.rows - tile_row;
       if (turn > 0) load_x(tile_row, input(0));
       mn_copies_wait();
       __syncthreads();
       prefetch_tile(tile_row + step);
       forward();
-      if (p.outputs) head_backward(part + p.depth * (W * W + 3 * W), input(p.depth), turn == 0);
+      if (p.outputs) head_backward(head, input(p.depth), turn == 0);
       backward(part, turn == 0);
     }
     finish(part);

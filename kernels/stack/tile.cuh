@@ -16,8 +16,8 @@ struct mn_stack_shape {
   static constexpr enum mn_plane_kind Kind = Kind_;
   static constexpr bool Trains = Trains_;
   static constexpr int W = Width, Eights = Eights_, Down = Down_, Across = Across_;
-  static constexpr int T = W / 8 / Across,
-                       Pairs = T / 2; /* T channels of a lane, in Pairs of fragments' rows */
+  /* A lane's channels, and the fragments of 16 that hold them. */
+  static constexpr int T = W / 8 / Across, Pairs = T / 2;
   static constexpr int Warps = Down * Across, Threads = 32 * Warps, Rows = 8 * Eights * Down;
   static constexpr int Pitch = 2 * W, Slot = Rows * Pitch, Image = W * Pitch; /* bytes */
   static_assert(T % 2 == 0 && Eights % 2 == 0, "whole fragments");
@@ -32,11 +32,11 @@ MN_EVERYWHERE static inline int mn_stack_channel(int T, int position) {
 template <class S> struct mn_stack_warp {
   static constexpr int W = S::W, T = S::T, Pairs = S::Pairs, Eights = S::Eights, Pitch = S::Pitch;
   typedef float tile[Pairs][Eights][4];
-  int lane, warp, across, down, i, q, row8, left8,
-      upper8;         /* row8 … : the lane's row of matrices that it loads */
-  int row0, channel0; /* the warp's first row, the lane's first channel */
-  int span;           /* a group lies in lanes i that differ by less than span / 4 */
-  float size;         /* 1 / D */
+  int lane, warp, across, down, i, q;
+  int row8, left8, upper8; /* the row whose address this lane gives, of which of four matrices */
+  int row0, channel0;      /* the warp's first row, the lane's first channel */
+  int span;                /* a group lies in lanes i that differ by less than span / 4 */
+  float size;              /* 1 / D */
 
   MN_GPU mn_stack_warp(int group) {
     lane = (int)threadIdx.x % 32, warp = (int)threadIdx.x / 32, across = warp % S::Across,
@@ -177,8 +177,8 @@ template <class S> struct mn_stack_warp {
     }
   }
 
-  /* Adds the lanes' sums over the warp's rows, to[3][W]: lanes of the same channels exchange halves, so that
-   * each ends with columns of its own. */
+  /* Adds up the sums of the four lanes that have the same channels, which are all the warp's rows:
+   * to[3][W]. */
   MN_GPU void add_rows(const float (&sums)[3][T], float *to) const {
     MN_UNROLL(int a = 0; a < 3; a++)
       MN_UNROLL(int j = 0; j < T; j++) {

@@ -34,7 +34,7 @@ MN_GPU void mn_matrices_load_transposed(uint32_t (&r)[4], uint32_t row) {
                : "memory");
 }
 
-/* Of a matrix that the lanes hold as mn_matrices_load gives it, the transposed one. */
+/* Transposes a matrix that the lanes hold as mn_matrices_load gives it. */
 MN_GPU uint32_t mn_matrix_transpose(uint32_t r) {
   uint32_t transposed;
   asm volatile("movmatrix.sync.aligned.m8n8.trans.b16 %0, %1;" : "=r"(transposed) : "r"(r));
