@@ -24,6 +24,9 @@ static int describe(struct mn_stack *s, const struct mn_layer *layers, int count
   s->eps = first->eps, s->slope = first->slope;
   for (const struct mn_layer *l = first; l < first + depth; l++)
     if (l->plan != MN_PLAN_STACK || l->outputs != s->channels || l->groups != s->groups) return 0;
+  for (int l = 1; l < count; l++) /* tied weights have several gradients, of which all but one add */
+    for (int k = 0; k < l; k++)
+      if (layers[l].parameters[MN_BLOCK_WEIGHT] == layers[k].parameters[MN_BLOCK_WEIGHT]) return 0;
   return 1;
 }
 
@@ -32,7 +35,8 @@ int mn_stack_fits(const struct mn_tape *tape, const struct mn_tensor *x, const s
   struct mn_device *device = tape->device;
   struct mn_operand y = {0};
   struct mn_stack s;
-  if (!device->kernels->stack || device->ranks || x->needs_gradient || tape->clipping) return 0;
+  if (!device->kernels->stack || mn_ranks_shards(device->ranks) > 1 || x->needs_gradient || tape->clipping)
+    return 0;
   if (!describe(&s, layers, count, x->value.rows) || (tape->training && has_labels && !s.outputs)) return 0;
   s.y = tape->training ? NULL : &y;
   return device->kernels->stack_parts(device, &s) > 0;
@@ -50,7 +54,7 @@ static mn_status run(struct mn_tape *tape, struct mn_node *node, const struct mn
 static mn_status forward(struct mn_tape *tape, struct mn_node *node) {
   struct saved *saved = node->saved;
   if (!node->output)
-    return tape->stepping ? MN_OK : run(tape, node, NULL); /* in a step `update` does it all */
+    return tape->stepping ? MN_OK : run(tape, node, NULL); /* in a step `backward` does it all */
   struct mn_operand *y = &node->output->value;
   saved->y = *y;
   MN_TRY(mn_planes_choose(tape, &saved->last, y));
@@ -58,17 +62,27 @@ static mn_status forward(struct mn_tape *tape, struct mn_node *node) {
   return mn_operand_prepare(tape->device, y);
 }
 
-static mn_status backward(struct mn_tape *tape, struct mn_node *node) {
-  (void)tape, (void)node;
+/* Replicas agree on the factors of dz. */
+static mn_status bind(struct mn_tape *tape, struct mn_node *node) {
+  const struct mn_stack *s = &((struct saved *)node->saved)->stack;
+  for (int l = 0; l <= s->depth && tape->ranks && tape->training; l++)
+    if (s->layers[l].dz) tape->device->hooks->agree(tape, s->layers[l].dz);
   return MN_OK;
 }
 
-/* Forward, loss, backward, and the updates. */
-static mn_status update(struct mn_tape *tape, struct mn_node *node) {
-  return run(tape, node, node->sinks + PARAMETERS);
+/* Forward, loss, backward, and the updates: the tape has no other node. */
+static mn_status backward(struct mn_tape *tape, struct mn_node *node) {
+  MN_TRY(run(tape, node, node->sinks + PARAMETERS));
+  for (int i = PARAMETERS; i < MN_NODE_INPUTS; i++) {
+    const struct mn_epilogue *sink = node->sinks[i];
+    if (!sink || sink->kind != MN_REDUCE_SCATTER_ROWS) continue;
+    const struct mn_operand *w = &node->inputs[i]->value;
+    MN_TRY(mn_epilogue(tape->device, sink->into, w->rows, w->cols, sink));
+  }
+  return MN_OK;
 }
 
-static const struct mn_operation operation = {.forward = forward, .backward = backward, .update = update};
+static const struct mn_operation operation = {.bind = bind, .forward = forward, .backward = backward};
 
 static mn_status record_output(struct mn_tape *tape, struct mn_node *node, struct mn_tensor **y) {
   struct saved *saved = node->saved;
@@ -107,7 +121,7 @@ mn_status mn_stack_record(struct mn_tape *tape, struct mn_tensor **y, struct mn_
   if (!tape->training) return record_output(tape, &node, y);
   const int64_t outputs = s->outputs ? s->outputs : s->channels;
   if (target) MN_TRY(mn_tensor_check(target, s->rows, outputs));
-  s->factor = 1 / ((double)s->rows * (target ? (double)outputs : 1));
+  s->factor = 1 / ((double)s->rows * tape->replicas * (target ? (double)outputs : 1));
   s->scale = scale * s->factor * (target ? 2 : 1);
   saved->labels = target ? NULL : labels;
   MN_TRY(mn_tape_device(tape, &s->parts, tape->device->kernels->stack_parts(tape->device, s), sizeof(float)));

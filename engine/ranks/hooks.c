@@ -8,7 +8,7 @@ static mn_status finish(struct mn_tape *tape) {
   size_t nodes = 0;
   for (const struct mn_node *node = tape->first; node; node = node->next) nodes++;
   MN_TRY(mn_tape_host(tape, (void **)&r->sums, nodes * MN_NODE_INPUTS * sizeof *r->sums));
-  MN_TRY(mn_tape_host(tape, (void **)&r->scales, nodes * sizeof *r->scales));
+  MN_TRY(mn_tape_host(tape, (void **)&r->scales, nodes * MN_NODE_INPUTS * sizeof *r->scales));
   for (const struct mn_node *node = tape->last; node; node = node->previous)
     for (int i = 0; i < MN_NODE_INPUTS; i++) {
       const struct mn_tensor *t = node->inputs[i];

@@ -28,27 +28,28 @@ template <class Rule> struct sums_args {
 template <class Rule> struct element {
   const sink<Rule> *to; /* NULL: not wanted */
   int64_t at;
-  float value[1], moments[Rule::MOMENTS];
-  MN_GPU void load() {
+  float value[1], moments[Rule::MOMENTS], factor;
+  typename Rule::loaded rates;
+  MN_GPU void load(const Rule &rule) {
     if (!to) return;
     if (to->kind == MN_ADD) value[0] = __ldcg(to->into + at);
-    if (to->kind == MN_UPDATE)
-      value[0] = to->w.low ? mn_join_halves(__ldcg(to->w.planes.high + at), __ldcg(to->w.low + at))
-                           : __ldcg(to->w.real + at);
+    if (to->kind != MN_UPDATE) return;
+    value[0] = to->w.low ? mn_join_halves(__ldcg(to->w.planes.high + at), __ldcg(to->w.low + at))
+                         : __ldcg(to->w.real + at);
     MN_UNROLL(int k = 0; k < Rule::MOMENTS; k++)
       moments[k] = to->moments.of[k] ? __ldcg(to->moments.of[k] + at) : 0;
+    factor = mn_planes_factor(to->w.planes), rates = rule.load();
   }
-  MN_GPU void apply(const Rule &rule, const int *nonfinite, float gradient) {
-    if (!to || (to->kind != MN_STORE && *nonfinite)) return;
+  MN_GPU void apply(const Rule &rule, int nonfinite, float gradient) {
+    if (!to || (to->kind != MN_STORE && nonfinite)) return;
     if (to->kind != MN_UPDATE) {
       to->into[at] = to->kind == MN_ADD ? value[0] + gradient : gradient;
       return;
     }
-    rule.step(rule.load(), to->moments.of[0] != NULL, gradient, value[0], moments[0],
-              moments[Rule::MOMENTS - 1]);
+    rule.step(rates, to->moments.of[0] != NULL, gradient, value[0], moments[0], moments[Rule::MOMENTS - 1]);
     MN_UNROLL(int k = 0; k < Rule::MOMENTS; k++)
       if (to->moments.of[k]) to->moments.of[k][at] = moments[k];
-    mn_weight_store<1>(to->w, mn_planes_factor(to->w.planes), at, value, 1);
+    mn_weight_store<1>(to->w, factor, at, value, 1);
   }
 };
 
@@ -112,12 +113,13 @@ static __global__ void __launch_bounds__(SLICES * 32) sums_kernel(const __grid_c
   __shared__ float4 slices[SLICES][32];
   const int lane = (int)threadIdx.x % 32, slice = (int)threadIdx.x / 32, at = ((int)blockIdx.x - 1) * SPAN;
   element<Rule> of = {};
-  if (threadIdx.x < SPAN && blockIdx.x > 0) of = find(p, at + (int)threadIdx.x), of.load();
+  if (threadIdx.x < SPAN && blockIdx.x > 0) of = find(p, at + (int)threadIdx.x), of.load(p.rule);
 #if __CUDA_ARCH__ >= 900
   cudaGridDependencySynchronize();
   cudaTriggerProgrammaticLaunchCompletion();
 #endif
   if (blockIdx.x == 0) return take_scalars(p);
+  const int nonfinite = __ldcg(p.nonfinite);
   const float4 *from = reinterpret_cast<const float4 *>(p.parts + at) + lane;
   const bool there = at + 4 * lane < mn_stack_part(p.width, p.depth, p.outputs > 0).scalars;
   float4 sum = make_float4(0, 0, 0, 0);
@@ -130,7 +132,7 @@ static __global__ void __launch_bounds__(SLICES * 32) sums_kernel(const __grid_c
   if (threadIdx.x >= SPAN) return;
   float all = 0;
   MN_UNROLL(int k = 0; k < SLICES; k++) all += reinterpret_cast<const float *>(slices[k])[threadIdx.x];
-  of.apply(p.rule, p.nonfinite, all);
+  of.apply(p.rule, nonfinite, all);
 }
 
 /* ---- the host's side ---- */
@@ -199,7 +201,8 @@ static sink<Rule> sink_of(struct mn_device *device, const struct mn_epilogue *ep
   sink<Rule> to = {};
   to.kind = epilogue ? (int)epilogue->kind : -1;
   if (!epilogue) return to;
-  MN_REQUIRE(epilogue->kind == MN_STORE || epilogue->kind == MN_ADD || epilogue->kind == MN_UPDATE);
+  if (epilogue->kind == MN_REDUCE_SCATTER_ROWS) to.kind = MN_STORE; /* the rest is the caller's */
+  MN_REQUIRE(to.kind == MN_STORE || to.kind == MN_ADD || to.kind == MN_UPDATE);
   to.into = static_cast<float *>(epilogue->into);
   if (epilogue->kind != MN_UPDATE) return to;
   to.w = mn_weight_of<float>(device, epilogue->update->w);

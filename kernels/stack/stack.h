@@ -35,7 +35,8 @@ struct mn_stack {
   double *results; /* the loss; the rows whose first largest y is at the label (struct mn_tape) */
   void *parts;     /* stack_parts reals */
   int measures;    /* dz's factors are chosen by what this dz holds, for which the kernel runs again */
-  /* MN_STORE, MN_ADD or MN_UPDATE of each weight, bias, gamma and beta in turn; NULL for the loss alone */
+  /* MN_STORE, MN_ADD or MN_UPDATE of each weight, bias, gamma and beta in turn; of MN_REDUCE_SCATTER_ROWS the
+   * replica's own term alone; NULL for the loss alone */
   const struct mn_epilogue *const *sinks;
 };
 

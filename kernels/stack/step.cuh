@@ -45,9 +45,11 @@ struct mn_stack_part {
         scalars(head_bias + (has_head ? MN_STACK_HEAD : 0)), end(scalars + 4 + MN_STACK_DEPTH) {}
 };
 
-/* The factors of a layer's planes: W's times x's; y's; dz's; of the dy that it gets. */
+/* A layer's z is the product of its planes, of factor z. Its y and dz are stored times these; unit makes z's
+ * gradient, of a dy that has a factor too, such a dz. The last three undo factors of the sums of dz·x, of dz,
+ * and of dy. */
 struct mn_stack_factors {
-  float product, y, dz, dy;
+  float z, y, dz, unit, of_weight, of_dz, of_dy;
 };
 
 /* Shared memory, in bytes: the weights; bias, gamma and beta; the layers' inputs and dz; the head's dlogits
@@ -66,7 +68,7 @@ template <class S> struct mn_stack_room {
 
 template <class S> struct mn_stack_step {
   typedef mn_stack_warp<S> warp;
-  static constexpr int W = S::W, T = S::T, Eights = S::Eights;
+  static constexpr int W = S::W, T = S::T, Eights = S::Eights, Pitch = S::Pitch;
   static constexpr bool Scaled = S::Kind != MN_PLANES_BF16;
   const mn_stack_args &p;
   const warp t;
@@ -93,11 +95,9 @@ template <class S> struct mn_stack_step {
   MN_GPU uint32_t input_again(int l) const { return l == 0 && p.reloads ? slot(2) : input(l); }
   MN_GPU float *sums() const { return reinterpret_cast<float *>(shared + room.sums); }
 
-  MN_GPU float product_of(int l) const { return Scaled ? factors[l].product : 1; }
-  MN_GPU float y_of(int l) const { return Scaled ? factors[l].y : 1; }
-  MN_GPU float dz_of(int l) const { return Scaled ? factors[l].dz : 1; }
-  MN_GPU float dy_of(int l) const { return Scaled ? factors[l].dy : 1; }
-  MN_GPU float x_of(int l) const { return !Scaled ? 1 : l ? factors[l - 1].y : p.x_scale->factor; }
+  MN_GPU mn_stack_factors factors_of(int l) const {
+    return Scaled ? factors[l] : mn_stack_factors{1, 1, 1, 1, 1, 1, 1};
+  }
 
   /* A vector's elements of this lane's channels, times the factor: which 0 bias, 1 gamma, 2 beta. */
   MN_GPU float *vector(int l, int which) const {
@@ -118,26 +118,34 @@ template <class S> struct mn_stack_step {
     }
   }
 
-  /* Rows of a weight [rows, cols] to `all` rows of shared memory, in the order of their positions if these
-   * are a block's channels; zeros where there are none. */
-  MN_GPU void load_weight(uint32_t to, const uint16_t *from, int rows, int all, int cols, bool head) const {
-    for (int c = (int)threadIdx.x; c < all * (W / 8); c += S::Threads) {
-      const int m = c / (W / 8), k = c % (W / 8), row = head ? m : mn_stack_channel(T, m);
-      const bool there = row < rows && 8 * k < cols;
-      mn_copy_start(warp::at(to, m, k), there ? from + row * cols + 8 * k : from, there);
+  /* Rows of a weight [rows, cols] to All rows of shared memory, in the order of their positions if these are
+   * a block's channels; zeros where there are none. */
+  template <int All> MN_GPU void load_weight(uint32_t to, const uint16_t *from, int rows, int cols) const {
+    constexpr int Step = S::Threads / (W / 8);
+    const int k = (int)threadIdx.x % (W / 8), own = (int)threadIdx.x / (W / 8);
+    MN_UNROLL(int first = 0; first < All; first += Step) {
+      const int m = first + own, row = All == W ? mn_stack_channel(T, m) : m;
+      const bool there = (All == W || row < rows) && 8 * k < cols;
+      if (All % Step == 0 || m < All)
+        mn_copy_start(warp::at(to, own, k) + first * Pitch, there ? from + row * cols + 8 * k : from, there);
     }
   }
 
-  /* Brings the columns to their positions too, except for those of x. Of 64 neighbours, 8/T slices, channel
-   * i·T + j of slice s is element (i, s·T + j) of a matrix whose transposed is what is wanted. */
-  MN_GPU void permute_columns() const {
-    const int rows = (p.depth - 1) * W + (p.outputs ? MN_STACK_HEAD : 0);
+  /* Brings the columns of such a matrix to their positions too. Of 64 neighbours, 8/T slices, channel i·T + j
+   * of slice s is element (i, s·T + j) of a matrix whose transposed is what is wanted. */
+  template <int All> MN_GPU void permute_columns(uint32_t matrix) const {
+    constexpr int Halves = W / 64, Count = All / 8 * Halves;
     const int word = (2 * t.q / T * 8 * T + t.i * T + 2 * t.q % T) / 2;
-    _Pragma("unroll 4") for (int u = t.warp; u < rows * (W / 64); u += S::Warps) {
-      const int m = u / (W / 64), first = u % (W / 64) * 8;
-      const uint32_t from = warp::at(image(1), m, first + word / 4) + word % 4 * 4;
-      mn_shared_store(warp::at(image(1), m, first + t.i) + t.q * 4,
-                      mn_matrix_transpose(mn_shared_load(from)));
+    for (int row = t.warp; row < 8; row += S::Warps) {
+      const uint32_t from = warp::at(matrix, row, word / 4) + word % 4 * 4,
+                     to = warp::at(matrix, row, t.i) + t.q * 4;
+      uint32_t words[Count];
+      MN_UNROLL(int n = 0; n < Count; n++)
+        words[n] = mn_shared_load(from + n / Halves * 8 * Pitch + n % Halves * 128);
+      MN_UNROLL(int n = 0; n < Count; n++) words[n] = mn_matrix_transpose(words[n]);
+      __syncwarp();
+      MN_UNROLL(int n = 0; n < Count; n++)
+        mn_shared_store(to + n / Halves * 8 * Pitch + n % Halves * 128, words[n]);
     }
   }
 
@@ -163,48 +171,59 @@ template <class S> struct mn_stack_step {
     }
   }
 
-  MN_GPU float dz_factor(const mn_scale *dz) const {
-    const float factor = p.measures ? dz->factor : mn_scale_next(dz);
-    return factor > 0 ? factor : 1;
+  struct scales {
+    float w, x;
+    mn_scale dz;
+  };
+
+  /* Lane l of each warp has layer l's. */
+  MN_GPU scales load_scales() const {
+    scales s = {1, 1, {1, 0}};
+    if (t.lane >= p.depth + (p.outputs > 0)) return s;
+    s.w = p.layers[t.lane].w->factor, s.x = p.x_scale->factor;
+    if (S::Trains) s.dz = *p.layers[t.lane].dz;
+    return s;
   }
 
-  /* Lane l of the first warp chooses layer l's. */
-  MN_GPU void choose_factors() const {
+  MN_GPU void choose_factors(const scales &s) const {
     const int all = p.depth + (p.outputs > 0), l = t.lane;
     bound_outputs();
     __syncthreads();
     if (t.warp > 0) return;
-    const float w = l < all ? p.layers[l].w->factor : 1,
-                dz = S::Trains && l < all ? dz_factor(p.layers[l].dz) : 1;
-    const float below = __shfl_down_sync(MN_CUDA_WARP, dz * w, 1);
-    if (!p.outputs && l == 0) factors[p.depth - 1].y = 1;
-    if (l < all)
-      factors[l].product = x_of(l) * w, factors[l].dz = dz, factors[l].dy = l + 1 < all ? below : 1;
+    const float found = p.measures ? s.dz.factor : mn_scale_next(&s.dz), dz = found > 0 ? found : 1;
+    const float below = __shfl_down_sync(MN_CUDA_WARP, dz * s.w, 1), dy = l + 1 < all ? below : 1;
+    const float x = l == 0 ? s.x : l < all ? factors[l - 1].y : 1, z = x * s.w;
+    const float y = l + 1 < all ? factors[l].y : 1;
+    __syncwarp();
+    if (l >= all) return;
+    factors[l] = {z, y, dz, dz * z / dy, 1 / (dz * x), 1 / dz, 1 / dy};
   }
 
   MN_GPU void prepare() const {
-    for (int l = 0; l < p.depth; l++)
-      load_weight(image(l), p.layers[l].weight, W, W, l ? W : p.inputs, false);
-    if (p.outputs) load_weight(image(p.depth), p.layers[p.depth].weight, p.outputs, MN_STACK_HEAD, W, true);
+    scales scales_here; /* on their way while the weights are */
+    if constexpr (Scaled) scales_here = load_scales();
+    for (int l = 0; l < p.depth; l++) load_weight<W>(image(l), p.layers[l].weight, W, l ? W : p.inputs);
+    if (p.outputs) load_weight<MN_STACK_HEAD>(image(p.depth), p.layers[p.depth].weight, p.outputs, W);
     load_vectors();
     if constexpr (S::Trains)
       for (int k = (int)threadIdx.x; k < p.depth * 3 * W + MN_STACK_HEAD; k += S::Threads) sums()[k] = 0;
     if (threadIdx.x <= MN_STACK_DEPTH) peaks[threadIdx.x] = 0;
     mn_copies_wait();
     __syncthreads();
-    permute_columns();
-    if constexpr (Scaled) choose_factors();
+    for (int l = 1; l < p.depth; l++) permute_columns<W>(image(l)); /* x keeps its columns */
+    if (p.outputs) permute_columns<MN_STACK_HEAD>(image(p.depth));
+    if constexpr (Scaled) choose_factors(scales_here);
   }
 
   /* z of layer l, times its product's factor. */
   MN_GPU void multiply(int l, uint32_t rows) {
     float bias[T];
-    load(bias, l, 0, product_of(l));
+    load(bias, l, 0, factors_of(l).z);
     warp::fill(z, bias);
     t.template multiply<false>(z, image(l), rows);
   }
 
-  MN_GPU float eps_of(int l) const { return p.eps * product_of(l) * product_of(l); }
+  MN_GPU float eps_of(int l) const { return p.eps * factors_of(l).z * factors_of(l).z; }
 
   /* The targets of the warp's rows come to d while the last product is computed. */
   MN_GPU void load_targets() {
@@ -246,7 +265,7 @@ template <class S> struct mn_stack_step {
       const bool last = l + 1 == p.depth && !p.outputs;
       float gamma[T], beta[T];
       multiply(l, input(l));
-      load(gamma, l, 1, 2 * y_of(l)), load(beta, l, 2, 2 * y_of(l));
+      load(gamma, l, 1, 2 * factors_of(l).y), load(beta, l, 2, 2 * factors_of(l).y);
       MN_UNROLL(int n = 0; n < Eights; n++) {
         float y[2][T], rstd[2];
         warp::take(y, z, n);
@@ -264,7 +283,7 @@ template <class S> struct mn_stack_step {
 
   /* The head's outputs: lane (i, q) has outputs i and i + 8 of rows 2q and 2q + 1 of each 8. */
   MN_GPU void head_forward(float (&y)[Eights][4], uint32_t rows) const {
-    const float factor = product_of(p.depth), rest = 1 / factor;
+    const float rest = 1 / factors_of(p.depth).z;
     MN_UNROLL(int n = 0; n < Eights; n++)
       MN_UNROLL(int k = 0; k < 4; k++) y[n][k] = 0;
     MN_UNROLL(int k = 0; k < W / 16; k++) {
@@ -332,7 +351,7 @@ template <class S> struct mn_stack_step {
   /* The loss behind the head, dlogits, the head's gradients, and dy of the last block in d. */
   MN_GPU void head_backward(float *part, uint32_t rows, bool first_tile) {
     const uint32_t dlogits = base + room.dlogits;
-    const float unit = dz_of(p.depth);
+    const float unit = factors_of(p.depth).dz;
     float y[Eights][4], bias[2] = {}, largest = 0;
     head_forward(y, rows);
     MN_UNROLL(int n = 0; n < Eights; n++)
@@ -387,7 +406,7 @@ template <class S> struct mn_stack_step {
 
   /* The head's dW = dlogitsᵀ·y, in fragments of 16 columns for each warp. */
   MN_GPU void add_head(float4 *to, uint32_t rows, bool first) const {
-    const float unit = 1 / (dz_of(p.depth) * y_of(p.depth - 1));
+    const float unit = factors_of(p.depth).of_weight;
     for (int s = t.warp; s < W / 16; s += S::Warps) {
       float w[2][4] = {};
       _Pragma("unroll 2") for (int k = 0; k < S::Rows; k += 16) {
@@ -420,7 +439,7 @@ template <class S> struct mn_stack_step {
       if (last) load_targets();
       multiply(l, input_again(l));
       load(gamma, l, 1, 2), load(beta, l, 2, 2);
-      const float unit = dz_of(l) * product_of(l) / dy_of(l);
+      const float unit = factors_of(l).unit;
       MN_UNROLL(int n = 0; n < Eights; n++) {
         float v[2][T], dy[2][T], rstd[2];
         warp::take(v, z, n), warp::take(dy, d, n);
@@ -438,10 +457,10 @@ template <class S> struct mn_stack_step {
       for (int k = (int)threadIdx.x; k < 3 * W; k += S::Threads) {
         float sum = 0;
         MN_UNROLL(int w = 0; w < S::Down; w++) sum += shares[w * 3 * W + k];
-        sums()[l * 3 * W + k] += sum * (k < W ? 1 / dz_of(l) : 2 / dy_of(l));
+        sums()[l * 3 * W + k] += sum * (k < W ? factors_of(l).of_dz : 2 * factors_of(l).of_dy);
       }
       t.add_weights(reinterpret_cast<float4 *>(part) + l * W * W / 4, dz, input_again(l),
-                    1 / (dz_of(l) * x_of(l)), first_tile);
+                    factors_of(l).of_weight, first_tile);
       if (l > 0) {
         const float zero[T] = {};
         warp::fill(d, zero);
@@ -473,7 +492,7 @@ template <class S> struct mn_stack_step {
     }
     if (Scaled && threadIdx.x < p.depth + (p.outputs > 0)) {
       const float peak = __uint_as_float(peaks[threadIdx.x]);
-      part[at.scalars + 2 + threadIdx.x] = peak / dz_of((int)threadIdx.x);
+      part[at.scalars + 2 + threadIdx.x] = peak * factors_of((int)threadIdx.x).of_dz;
       fault |= peak >= 65520;
     }
     if (fault && !p.measures) mn_raise(p.nonfinite, p.mark);

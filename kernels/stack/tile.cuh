@@ -24,9 +24,9 @@ struct mn_stack_shape {
 };
 
 /* The channel at a position, for slices of 8T. */
-MN_EVERYWHERE static inline int mn_stack_channel(int T, int position) {
-  const int in_slice = position % (8 * T);
-  return position - in_slice + in_slice % 8 * T + in_slice / 8;
+MN_EVERYWHERE static inline int mn_stack_channel(unsigned T, unsigned position) {
+  const unsigned in_slice = position % (8 * T);
+  return (int)(position - in_slice + in_slice % 8 * T + in_slice / 8);
 }
 
 template <class S> struct mn_stack_warp {
@@ -56,7 +56,8 @@ template <class S> struct mn_stack_warp {
       mn_warps_sync(1 + down, 32 * S::Across);
   }
 
-  /* The shared address of 16 bytes of a row: eight rows' same bytes lie in different banks. */
+  /* The shared address of 16 bytes of a row. The same bytes of eight rows lie in different banks; rows that
+   * are 8 apart have them in the same order. */
   MN_GPU static uint32_t at(uint32_t matrix, int row, int sixteen) {
     return matrix + (uint32_t)(row * Pitch + ((sixteen ^ (row & 7)) << 4));
   }

@@ -73,6 +73,10 @@ struct job {
 #define STACK                                                                                                \
   BLOCKS, .inputs = INPUTS, .depth = 2, .hidden = {CHANNELS, 2 * CHANNELS}, .head = CLASSES,                 \
           .loss = MN_LOSS_CROSS_ENTROPY
+/* One kernel on a GPU, in 16 bits. */
+#define NARROW                                                                                               \
+  .groups = 8, .eps = 1e-5, .slope = 0.01, .plan = MN_PLAN_STACK, .inputs = 48, .depth = 3,                  \
+  .hidden = {64, 64, 64}, .head = CLASSES, .loss = MN_LOSS_CROSS_ENTROPY
 #define SGD .rule = {.momentum = 0.9}, .accumulate = 1
 #define ADAMW                                                                                                \
   .rule = {.kind = MN_ADAMW, .beta1 = 0.9, .beta2 = 0.999, .eps = 1e-8, .weight_decay = 0.01}, .accumulate = 1
@@ -96,6 +100,11 @@ static struct job jobs[] = {
     {"block-skip", .model = {BLOCK}, .optimizer = {SGD}, .flaw = INFINITE, .position = 3 * BATCH - 1,
      .on_nonfinite = MN_NONFINITE_SKIP},
     {"stack-row", .model = {STACK}, .optimizer = {SGD}, .flaw = INFINITE, .position = 2 * BATCH - 1},
+    {"narrow", .model = {NARROW}, .optimizer = {SGD}},
+    {"narrow-adamw", .model = {NARROW}, .optimizer = {ADAMW}},
+    {"narrow-accumulate", .model = {NARROW}, .optimizer = {.rule = {.momentum = 0.9}, .accumulate = 2}},
+    {"narrow-clip", .model = {NARROW}, .optimizer = {SGD, .clip = 0.05}},
+    {"narrow-row", .model = {NARROW}, .optimizer = {SGD}, .flaw = INFINITE, .position = 3 * BATCH - 1},
     {"clip", .model = {BLOCK}, .optimizer = {SGD, .clip = 0.05}},
     {"stack", .model = {STACK}, .optimizer = {SGD}},
     {"stack-clip", .model = {STACK}, .optimizer = {SGD, .clip = 0.05}},
