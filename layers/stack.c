@@ -1,7 +1,6 @@
 /* Recording a narrow stack, and its run. */
 #include "layers/stack.h"
 #include "engine/hooks.h"
-#include "engine/planes.h"
 
 enum { X, TARGET, PARAMETERS }; /* inputs; from the last on the parameters, layer by layer */
 
@@ -10,8 +9,7 @@ _Static_assert(MN_NODE_INPUTS >= PARAMETERS + MN_STACK_PARAMETERS, "inputs for a
 struct saved {
   struct mn_stack stack;
   int32_t *const *labels;
-  struct mn_block last; /* of a forward alone: what y's factor is chosen by */
-  struct mn_operand y, no_dz;
+  struct mn_operand y; /* of a forward alone: the forms that the kernel writes */
 };
 
 /* Whether these layers are a stack, and the kernel's argument for it, without operands. */
@@ -24,9 +22,11 @@ static int describe(struct mn_stack *s, const struct mn_layer *layers, int count
   s->eps = first->eps, s->slope = first->slope;
   for (const struct mn_layer *l = first; l < first + depth; l++)
     if (l->plan != MN_PLAN_STACK || l->outputs != s->channels || l->groups != s->groups) return 0;
-  for (int l = 1; l < count; l++) /* tied weights have several gradients, of which all but one add */
-    for (int k = 0; k < l; k++)
-      if (layers[l].parameters[MN_BLOCK_WEIGHT] == layers[k].parameters[MN_BLOCK_WEIGHT]) return 0;
+  /* The kernel applies all sinks at once; the gradients of a parameter that two layers share come in turn. */
+  for (const struct mn_layer *l = first + 1; l <= head; l++)
+    for (const struct mn_layer *k = first; k < l; k++)
+      for (int i = 0; i < l->kind->parameters; i++)
+        if (l->parameters[i] == k->parameters[i]) return 0;
   return 1;
 }
 
@@ -37,6 +37,8 @@ int mn_stack_fits(const struct mn_tape *tape, const struct mn_tensor *x, const s
   struct mn_stack s;
   if (!device->kernels->stack || mn_ranks_shards(device->ranks) > 1 || x->needs_gradient || tape->clipping)
     return 0;
+  /* What a replica adds to it cannot take back when another one's values are not finite. */
+  if (tape->replicas > 1 && layers->parameters[MN_BLOCK_WEIGHT]->sink.kind == MN_ADD) return 0;
   if (!describe(&s, layers, count, x->value.rows) || (tape->training && has_labels && !s.outputs)) return 0;
   s.y = tape->training ? NULL : &y;
   return device->kernels->stack_parts(device, &s) > 0;
@@ -57,15 +59,17 @@ static mn_status forward(struct mn_tape *tape, struct mn_node *node) {
     return tape->stepping ? MN_OK : run(tape, node, NULL); /* in a step `backward` does it all */
   struct mn_operand *y = &node->output->value;
   saved->y = *y;
-  MN_TRY(mn_planes_choose(tape, &saved->last, y));
+  if (y->scale && saved->stack.outputs) /* nobody knows the bound of a head's outputs */
+    saved->y.planes[0] = NULL, y->stale = 1;
   MN_TRY(run(tape, node, NULL));
   return mn_operand_prepare(tape->device, y);
 }
 
-/* Replicas agree on the factors of dz. */
+/* Replicas agree on the largest dz, which chooses the next step's factor. */
 static mn_status bind(struct mn_tape *tape, struct mn_node *node) {
   const struct mn_stack *s = &((struct saved *)node->saved)->stack;
-  for (int l = 0; l <= s->depth && tape->ranks && tape->training; l++)
+  if (!tape->ranks || !tape->training) return MN_OK;
+  for (int l = 0; l <= s->depth; l++)
     if (s->layers[l].dz) tape->device->hooks->agree(tape, s->layers[l].dz);
   return MN_OK;
 }
@@ -87,15 +91,10 @@ static const struct mn_operation operation = {.bind = bind, .forward = forward, 
 static mn_status record_output(struct mn_tape *tape, struct mn_node *node, struct mn_tensor **y) {
   struct saved *saved = node->saved;
   struct mn_stack *s = &saved->stack;
-  const struct mn_stack_layer *last = &s->layers[s->depth - 1];
   MN_TRY(mn_tape_tensor(tape, y, "stack", s->rows, s->outputs ? s->outputs : s->channels));
   (*y)->keep = tape->device->scaled && s->outputs;
   node->output = *y;
   s->y = &saved->y;
-  saved->last =
-      (struct mn_block){.ops = s->outputs ? MN_OP_BIAS : MN_OP_ALL, .gamma = last->gamma, .beta = last->beta};
-  saved->last.channels = s->channels, saved->last.groups = s->groups, saved->last.slope = s->slope;
-  saved->last.y = &saved->y, saved->last.dz = &saved->no_dz;
   return mn_tape_record(tape, node);
 }
 

@@ -97,6 +97,37 @@ static void narrow_stacks_match_fp64(void **state) {
     }
 }
 
+/* The outputs of a forward alone, by their planes if there are any. */
+static double *outputs_of(struct mn_device *device, const struct fused_case *c) {
+  struct training t = {.model = open_stack(device, c)};
+  MUST(mn_pass_open(&t.pass, t.model, MN_PASS_FORWARD, c->rows, 1, 0));
+  fill_x(t.pass, c);
+  for (int turn = 0; turn < 2; turn++) MUST(mn_tape_replay(t.pass->tape, 0));
+  assert_int_equal(raised(&t), 0);
+  const struct mn_operand *y = &t.pass->y->value;
+  double *values = y->planes[0] ? zeros(mn_tensor_count(t.pass->y)) : read_values(device, t.pass->y);
+  struct planes p = get_planes(device, y);
+  for (int64_t i = 0; y->planes[0] && i < p.count; i++) values[i] = planes_value(&p, i);
+  free_planes(&p);
+  close_training(&t);
+  return values;
+}
+
+static void narrow_forwards_match_fp64(void **state) {
+  for (size_t p = 0; p < 2; p++)
+    for (size_t i = 0; i < COUNT(narrow_stacks); i++) {
+      struct fused_case c = narrow_stacks[i];
+      c.precision = fused_precisions[p];
+      struct mn_device *on[2] = {open_or_skip(*state, "fp64"),
+                                 open_guarded(*state, mn_precision_name(c.precision))};
+      const int64_t count = c.rows * (c.head ? c.head : channels_of(&c));
+      double *y[2];
+      for (int s = 0; s < 2; s++) y[s] = outputs_of(on[s], &c);
+      report(&c, "y", norm_of_difference(y[1], y[0], count) / norm(y[0], count), on[1]->tolerance);
+      for (int s = 0; s < 2; s++) free(y[s]), mn_device_close(on[s]);
+    }
+}
+
 static void stacks_match_fp64(void **state) {
   for (size_t p = 0; p < COUNT(fused_precisions); p++) {
     for (size_t i = 0; i < COUNT(small_stacks); i++) {
@@ -346,6 +377,7 @@ int main(void) {
   const struct CMUnitTest tests[] = {
       BOTH(stacks_match_fp64),
       BOTH(narrow_stacks_match_fp64),
+      BOTH(narrow_forwards_match_fp64),
       BOTH(steps_repeat_their_bytes),
       BOTH(measured_steps_repeat_their_bytes),
       BOTH(nonfinite_steps_write_nothing),

@@ -221,10 +221,8 @@ inline void mn_raise(int *nonfinite, int mark) {
 
 struct mn_planes {
   enum mn_plane_kind kind;
+  mn_scale *scale;
 };
-inline float mn_planes_factor(const mn_planes &) {
-  return 1;
-}
 template <int W>
 void mn_forms_store(float *real, const mn_planes &, float, int64_t at, const float (&values)[W]) {
   memcpy(real + at, values, sizeof values);

@@ -7,7 +7,7 @@
 /* A compiled kernel that can run a stack, or kernel NULL. */
 struct mn_stack_plan {
   void (*kernel)(const mn_stack_args);
-  int threads, rows, lane_channels, shared; /* rows of a tile; T (tile.cuh); bytes */
+  int threads, lane_channels, shared, tiles; /* T (tile.cuh); bytes; of rows */
   bool reloads;
 };
 
@@ -26,7 +26,8 @@ template <class S> static bool mn_stack_try(mn_stack_plan &plan, const struct mn
   for (int reloads = 0; reloads <= (S::Trains && s->depth >= 3); reloads++) {
     const int bytes = mn_stack_room<S>(s->depth, s->outputs > 0, reloads).end;
     if (bytes > shared) continue;
-    plan = {mn_stack_kernel<S>, S::Threads, S::Rows, S::T, bytes, reloads > 0};
+    plan = {mn_stack_kernel<S>, S::Threads, S::T, bytes, (int)((s->rows + S::Rows - 1) / S::Rows),
+            reloads > 0};
     return s->rows > S::Rows * MN_STACK_PARTS;
   }
   return true;

@@ -30,7 +30,7 @@ template <class Rule> struct element {
   int64_t at;
   float value[1], moments[Rule::MOMENTS], factor;
   typename Rule::loaded rates;
-  MN_GPU void load(const Rule &rule) {
+  MN_GPU void load() {
     if (!to) return;
     if (to->kind == MN_ADD) value[0] = __ldcg(to->into + at);
     if (to->kind != MN_UPDATE) return;
@@ -38,7 +38,9 @@ template <class Rule> struct element {
                          : __ldcg(to->w.real + at);
     MN_UNROLL(int k = 0; k < Rule::MOMENTS; k++)
       moments[k] = to->moments.of[k] ? __ldcg(to->moments.of[k] + at) : 0;
-    factor = mn_planes_factor(to->w.planes), rates = rule.load();
+  }
+  MN_GPU void load_factors(const Rule &rule) {
+    if (to && to->kind == MN_UPDATE) factor = mn_planes_factor(to->w.planes), rates = rule.load();
   }
   MN_GPU void apply(const Rule &rule, int nonfinite, float gradient) {
     if (!to || (to->kind != MN_STORE && nonfinite)) return;
@@ -113,13 +115,14 @@ static __global__ void __launch_bounds__(SLICES * 32) sums_kernel(const __grid_c
   __shared__ float4 slices[SLICES][32];
   const int lane = (int)threadIdx.x % 32, slice = (int)threadIdx.x / 32, at = ((int)blockIdx.x - 1) * SPAN;
   element<Rule> of = {};
-  if (threadIdx.x < SPAN && blockIdx.x > 0) of = find(p, at + (int)threadIdx.x), of.load(p.rule);
+  if (threadIdx.x < SPAN && blockIdx.x > 0) of = find(p, at + (int)threadIdx.x), of.load();
 #if __CUDA_ARCH__ >= 900
   cudaGridDependencySynchronize();
   cudaTriggerProgrammaticLaunchCompletion();
 #endif
   if (blockIdx.x == 0) return take_scalars(p);
   const int nonfinite = __ldcg(p.nonfinite);
+  of.load_factors(p.rule);
   const float4 *from = reinterpret_cast<const float4 *>(p.parts + at) + lane;
   const bool there = at + 4 * lane < mn_stack_part(p.width, p.depth, p.outputs > 0).scalars;
   float4 sum = make_float4(0, 0, 0, 0);
@@ -152,14 +155,8 @@ static mn_stack_plan plan_of(struct mn_device *device, const struct mn_stack *s)
                                               : mn_stack_shapes<MN_PLANES_FP16>::choose(s, shared);
 }
 
-static int64_t up(int64_t count, int64_t each) {
-  return (count + each - 1) / each;
-}
-static int64_t tiles_of(const mn_stack_plan &plan, const struct mn_stack *s) {
-  return up(s->rows, plan.rows);
-}
-static int64_t ctas_of(const mn_stack_plan &plan, const struct mn_stack *s) {
-  return tiles_of(plan, s) < MN_STACK_PARTS ? tiles_of(plan, s) : MN_STACK_PARTS;
+static int parts_of(const mn_stack_plan &plan) {
+  return plan.tiles < MN_STACK_PARTS ? plan.tiles : MN_STACK_PARTS;
 }
 
 static int stride_of(const struct mn_stack *s) {
@@ -168,7 +165,7 @@ static int stride_of(const struct mn_stack *s) {
 
 int64_t mn_stack_parts_cuda(struct mn_device *device, const struct mn_stack *s) {
   const mn_stack_plan plan = plan_of(device, s);
-  return plan.kernel ? ctas_of(plan, s) * stride_of(s) : 0;
+  return (int64_t)parts_of(plan) * stride_of(s);
 }
 
 static mn_stack_args args_of(struct mn_device *device, const struct mn_stack *s, const mn_stack_plan &plan) {
@@ -201,7 +198,7 @@ static sink<Rule> sink_of(struct mn_device *device, const struct mn_epilogue *ep
   sink<Rule> to = {};
   to.kind = epilogue ? (int)epilogue->kind : -1;
   if (!epilogue) return to;
-  if (epilogue->kind == MN_REDUCE_SCATTER_ROWS) to.kind = MN_STORE; /* the rest is the caller's */
+  if (epilogue->kind == MN_REDUCE_SCATTER_ROWS) to.kind = MN_STORE; /* the caller sums */
   MN_REQUIRE(to.kind == MN_STORE || to.kind == MN_ADD || to.kind == MN_UPDATE);
   to.into = static_cast<float *>(epilogue->into);
   if (epilogue->kind != MN_UPDATE) return to;
@@ -224,7 +221,7 @@ static mn_status run_sums(struct mn_device *device, const struct mn_stack *s, co
     typedef decltype(of) Rule;
     const mn_stack_part part((int)s->channels, s->depth, s->outputs > 0);
     sums_args<Rule> a = {};
-    a.parts = static_cast<const float *>(s->parts), a.count = (int)ctas_of(plan, s), a.stride = stride_of(s);
+    a.parts = static_cast<const float *>(s->parts), a.count = parts_of(plan), a.stride = stride_of(s);
     a.width = (int)s->channels, a.lane_channels = plan.lane_channels, a.depth = s->depth,
     a.inputs = (int)s->inputs;
     a.outputs = (int)s->outputs, a.results = s->results, a.factor = s->factor;
@@ -244,13 +241,13 @@ mn_status mn_stack_cuda(struct mn_device *device, const struct mn_stack *s) {
   MN_REQUIRE(plan.kernel);
   mn_stack_args a = args_of(device, s, plan);
   MN_CUDA_TRY(cudaFuncSetAttribute(plan.kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, plan.shared));
-  int64_t ctas = ctas_of(plan, s);
+  int ctas = parts_of(plan);
   if (s->y) { /* as many as run at a time, with equal numbers of tiles */
     int each = 0;
     MN_CUDA_TRY(
         cudaOccupancyMaxActiveBlocksPerMultiprocessor(&each, plan.kernel, plan.threads, (size_t)plan.shared));
-    const int64_t tiles = tiles_of(plan, s), most = (int64_t)each * device->cuda->multiprocessors;
-    ctas = up(tiles, up(tiles, most));
+    const int most = each * device->cuda->multiprocessors, turns = (plan.tiles + most - 1) / most;
+    ctas = (plan.tiles + turns - 1) / turns;
   }
   /* Each run measures one layer's dz more, from the last on: those below follow from it. */
   const int measured = s->measures && s->layers[0].dz && !s->y ? s->depth + (s->outputs > 0) : 0;

@@ -45,11 +45,11 @@ struct mn_stack_part {
         scalars(head_bias + (has_head ? MN_STACK_HEAD : 0)), end(scalars + 4 + MN_STACK_DEPTH) {}
 };
 
-/* A layer's z is the product of its planes, of factor z. Its y and dz are stored times these; unit makes z's
- * gradient, of a dy that has a factor too, such a dz. The last three undo factors of the sums of dz·x, of dz,
- * and of dy. */
+/* By which a layer's values are multiplied, and, for sums of dz·x, of dz and of dy, the inverses. */
 struct mn_stack_factors {
-  float z, y, dz, unit, of_weight, of_dz, of_dy;
+  float z, y, dz; /* W's times x's; those of what is stored */
+  float unit;     /* from a dy, which has a factor too, to such a dz */
+  float undo_weight, undo_dz, undo_dy;
 };
 
 /* Shared memory, in bytes: the weights; bias, gamma and beta; the layers' inputs and dz; the head's dlogits
@@ -122,6 +122,7 @@ template <class S> struct mn_stack_step {
    * a block's channels; zeros where there are none. */
   template <int All> MN_GPU void load_weight(uint32_t to, const uint16_t *from, int rows, int cols) const {
     constexpr int Step = S::Threads / (W / 8);
+    static_assert(Step % 8 == 0, "for warp::at");
     const int k = (int)threadIdx.x % (W / 8), own = (int)threadIdx.x / (W / 8);
     MN_UNROLL(int first = 0; first < All; first += Step) {
       const int m = first + own, row = All == W ? mn_stack_channel(T, m) : m;
@@ -131,7 +132,7 @@ template <class S> struct mn_stack_step {
     }
   }
 
-  /* Brings the columns of such a matrix to their positions too. Of 64 neighbours, 8/T slices, channel i·T + j
+  /* Brings a weight's columns to their positions too. Of 64 neighbours, 8/T slices, channel i·T + j
    * of slice s is element (i, s·T + j) of a matrix whose transposed is what is wanted. */
   template <int All> MN_GPU void permute_columns(uint32_t matrix) const {
     constexpr int Halves = W / 64, Count = All / 8 * Halves;
@@ -143,7 +144,7 @@ template <class S> struct mn_stack_step {
       MN_UNROLL(int n = 0; n < Count; n++)
         words[n] = mn_shared_load(from + n / Halves * 8 * Pitch + n % Halves * 128);
       MN_UNROLL(int n = 0; n < Count; n++) words[n] = mn_matrix_transpose(words[n]);
-      __syncwarp();
+      __syncwarp(); /* all are read before one is overwritten */
       MN_UNROLL(int n = 0; n < Count; n++)
         mn_shared_store(to + n / Halves * 8 * Pitch + n % Halves * 128, words[n]);
     }
@@ -172,14 +173,14 @@ template <class S> struct mn_stack_step {
   }
 
   struct scales {
-    float w, x;
-    mn_scale dz;
+    float w = 1, x = 1;
+    mn_scale dz = {1, 0};
   };
 
-  /* Lane l of each warp has layer l's. */
+  /* Lane l of the first warp has layer l's. */
   MN_GPU scales load_scales() const {
-    scales s = {1, 1, {1, 0}};
-    if (t.lane >= p.depth + (p.outputs > 0)) return s;
+    scales s;
+    if (!Scaled || t.warp > 0 || t.lane >= p.depth + (p.outputs > 0)) return s;
     s.w = p.layers[t.lane].w->factor, s.x = p.x_scale->factor;
     if (S::Trains) s.dz = *p.layers[t.lane].dz;
     return s;
@@ -192,16 +193,16 @@ template <class S> struct mn_stack_step {
     if (t.warp > 0) return;
     const float found = p.measures ? s.dz.factor : mn_scale_next(&s.dz), dz = found > 0 ? found : 1;
     const float below = __shfl_down_sync(MN_CUDA_WARP, dz * s.w, 1), dy = l + 1 < all ? below : 1;
-    const float x = l == 0 ? s.x : l < all ? factors[l - 1].y : 1, z = x * s.w;
+    const float x = l == 0 ? s.x : l <= p.depth ? factors[l - 1].y : 1, z = x * s.w;
     const float y = l + 1 < all ? factors[l].y : 1;
-    __syncwarp();
+    __syncwarp();                                 /* all are read before one is overwritten */
+    if (l == all && !p.outputs) factors[l].y = x; /* of y's planes */
     if (l >= all) return;
     factors[l] = {z, y, dz, dz * z / dy, 1 / (dz * x), 1 / dz, 1 / dy};
   }
 
   MN_GPU void prepare() const {
-    scales scales_here; /* on their way while the weights are */
-    if constexpr (Scaled) scales_here = load_scales();
+    const scales own = load_scales(); /* which come while the weights do */
     for (int l = 0; l < p.depth; l++) load_weight<W>(image(l), p.layers[l].weight, W, l ? W : p.inputs);
     if (p.outputs) load_weight<MN_STACK_HEAD>(image(p.depth), p.layers[p.depth].weight, p.outputs, W);
     load_vectors();
@@ -212,7 +213,7 @@ template <class S> struct mn_stack_step {
     __syncthreads();
     for (int l = 1; l < p.depth; l++) permute_columns<W>(image(l)); /* x keeps its columns */
     if (p.outputs) permute_columns<MN_STACK_HEAD>(image(p.depth));
-    if constexpr (Scaled) choose_factors(scales_here);
+    if constexpr (Scaled) choose_factors(own);
   }
 
   /* z of layer l, times its product's factor. */
@@ -254,7 +255,7 @@ template <class S> struct mn_stack_step {
       const int row = t.row0 + 8 * n + 2 * t.q + e;
       const int64_t at = (int64_t)(tile_row + row) * W + t.channel0;
       if (row >= left) continue;
-      mn_forms_store<T>(p.y, p.y_planes, mn_planes_factor(p.y_planes), at, y[e]);
+      mn_forms_store<T>(p.y, p.y_planes, factors_of(p.depth).y, at, y[e]);
       MN_UNROLL(int j = 0; j < T; j++) loss = fmaf(0.0f, y[e][j], loss);
     }
   }
@@ -309,8 +310,7 @@ template <class S> struct mn_stack_step {
       MN_UNROLL(int k = 0; k < 4; k++) {
         const int row = t.row0 + 8 * n + 2 * t.q + k % 2, output = t.i + 8 * (k / 2);
         if (row >= left || output >= p.outputs) continue;
-        mn_forms_store<1>(p.y, p.y_planes, mn_planes_factor(p.y_planes),
-                          (int64_t)(tile_row + row) * p.outputs + output, {y[n][k]});
+        mn_forms_store<1>(p.y, p.y_planes, 1, (int64_t)(tile_row + row) * p.outputs + output, {y[n][k]});
         loss = fmaf(0.0f, y[n][k], loss);
       }
   }
@@ -351,7 +351,7 @@ template <class S> struct mn_stack_step {
   /* The loss behind the head, dlogits, the head's gradients, and dy of the last block in d. */
   MN_GPU void head_backward(float *part, uint32_t rows, bool first_tile) {
     const uint32_t dlogits = base + room.dlogits;
-    const float unit = factors_of(p.depth).dz;
+    const float factor = factors_of(p.depth).dz;
     float y[Eights][4], bias[2] = {}, largest = 0;
     head_forward(y, rows);
     MN_UNROLL(int n = 0; n < Eights; n++)
@@ -363,7 +363,7 @@ template <class S> struct mn_stack_step {
         if (!p.labels && row < left) squared_error(a, at, t.i), squared_error(b, at, t.i + 8);
         if (row >= left) a = b = 0;
         bias[0] += a, bias[1] += b;
-        a *= unit, b *= unit;
+        a *= factor, b *= factor;
         if (Scaled) largest = mn_scale_larger(mn_scale_larger(largest, a), b);
       }
     note(p.depth, largest);
@@ -406,7 +406,7 @@ template <class S> struct mn_stack_step {
 
   /* The head's dW = dlogitsᵀ·y, in fragments of 16 columns for each warp. */
   MN_GPU void add_head(float4 *to, uint32_t rows, bool first) const {
-    const float unit = factors_of(p.depth).of_weight;
+    const float unit = factors_of(p.depth).undo_weight;
     for (int s = t.warp; s < W / 16; s += S::Warps) {
       float w[2][4] = {};
       _Pragma("unroll 2") for (int k = 0; k < S::Rows; k += 16) {
@@ -457,10 +457,10 @@ template <class S> struct mn_stack_step {
       for (int k = (int)threadIdx.x; k < 3 * W; k += S::Threads) {
         float sum = 0;
         MN_UNROLL(int w = 0; w < S::Down; w++) sum += shares[w * 3 * W + k];
-        sums()[l * 3 * W + k] += sum * (k < W ? factors_of(l).of_dz : 2 * factors_of(l).of_dy);
+        sums()[l * 3 * W + k] += sum * (k < W ? factors_of(l).undo_dz : 2 * factors_of(l).undo_dy);
       }
       t.add_weights(reinterpret_cast<float4 *>(part) + l * W * W / 4, dz, input_again(l),
-                    factors_of(l).of_weight, first_tile);
+                    factors_of(l).undo_weight, first_tile);
       if (l > 0) {
         const float zero[T] = {};
         warp::fill(d, zero);
@@ -492,7 +492,7 @@ template <class S> struct mn_stack_step {
     }
     if (Scaled && threadIdx.x < p.depth + (p.outputs > 0)) {
       const float peak = __uint_as_float(peaks[threadIdx.x]);
-      part[at.scalars + 2 + threadIdx.x] = peak * factors_of((int)threadIdx.x).of_dz;
+      part[at.scalars + 2 + threadIdx.x] = peak * factors_of((int)threadIdx.x).undo_dz;
       fault |= peak >= 65520;
     }
     if (fault && !p.measures) mn_raise(p.nonfinite, p.mark);
@@ -541,6 +541,8 @@ template <class S> struct mn_stack_step {
       head_store(y);
     }
     if (loss != 0) mn_raise(p.nonfinite, p.mark); /* NaN */
+    if (p.y_planes.scale && blockIdx.x == 0 && threadIdx.x == 0)
+      p.y_planes.scale->factor = factors[p.depth].y;
   }
 
   MN_GPU void run() {

@@ -74,9 +74,10 @@ struct job {
   BLOCKS, .inputs = INPUTS, .depth = 2, .hidden = {CHANNELS, 2 * CHANNELS}, .head = CLASSES,                 \
           .loss = MN_LOSS_CROSS_ENTROPY
 /* One kernel on a GPU, in 16 bits. */
-#define NARROW                                                                                               \
+#define NARROW_BLOCKS                                                                                        \
   .groups = 8, .eps = 1e-5, .slope = 0.01, .plan = MN_PLAN_STACK, .inputs = 48, .depth = 3,                  \
-  .hidden = {64, 64, 64}, .head = CLASSES, .loss = MN_LOSS_CROSS_ENTROPY
+  .hidden = {64, 64, 64}
+#define NARROW NARROW_BLOCKS, .head = CLASSES, .loss = MN_LOSS_CROSS_ENTROPY
 #define SGD .rule = {.momentum = 0.9}, .accumulate = 1
 #define ADAMW                                                                                                \
   .rule = {.kind = MN_ADAMW, .beta1 = 0.9, .beta2 = 0.999, .eps = 1e-8, .weight_decay = 0.01}, .accumulate = 1
@@ -103,6 +104,8 @@ static struct job jobs[] = {
     {"narrow", .model = {NARROW}, .optimizer = {SGD}},
     {"narrow-adamw", .model = {NARROW}, .optimizer = {ADAMW}},
     {"narrow-accumulate", .model = {NARROW}, .optimizer = {.rule = {.momentum = 0.9}, .accumulate = 2}},
+    {"narrow-retaken", .model = {NARROW_BLOCKS, .loss = MN_LOSS_MSE},
+     .optimizer = {.rule = {.momentum = 0.9}, .accumulate = 2}, .flaw = JUMPS, .position = 4 * BATCH - 1},
     {"narrow-clip", .model = {NARROW}, .optimizer = {SGD, .clip = 0.05}},
     {"narrow-row", .model = {NARROW}, .optimizer = {SGD}, .flaw = INFINITE, .position = 3 * BATCH - 1},
     {"clip", .model = {BLOCK}, .optimizer = {SGD, .clip = 0.05}},
@@ -230,7 +233,7 @@ static mn_status train(struct mn_device *device, const struct job *job) {
   const int classes = job->model.loss == MN_LOSS_CROSS_ENTROPY;
   struct mn_dataset data = {.rows = ROWS,
                             .inputs = job->model.inputs,
-                            .outputs = classes ? CLASSES : CHANNELS,
+                            .outputs = mn_model_outputs(&job->model),
                             .classes = classes,
                             .read = read_rows};
   const struct mn_trainer_config config = {
