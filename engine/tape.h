@@ -35,10 +35,9 @@ struct mn_operation {
                       int64_t *count);
   /* The gradients of parameters, with their updates; may be NULL. Called for the nodes in the order of the
    * backward once that is done for all of them: an update must not come before a value that is not finite, in
-   * whichever layer, has had the chance to stop it (tape->early: with the node's; a tape's only node may do all
-   * in its backward). The tape forks
-   * MN_BRANCH_SUMS (kernels/stream.h) before and joins it after the last, for what need not wait for the
-   * GEMMs. */
+   * whichever layer, has had the chance to stop it (tape->early: with the node's; an only node may update in
+   * its backward). The tape forks MN_BRANCH_SUMS (kernels/stream.h) before and joins it after the last, for
+   * what need not wait for the GEMMs. */
   mn_status (*update)(struct mn_tape *tape, struct mn_node *node);
 };
 

@@ -26,8 +26,8 @@ struct mn_stack {
   double eps, slope;
   struct mn_stack_layer layers[MN_STACK_DEPTH + 1];
   const struct mn_operand *x; /* [N, I] planes */
-  /* The forward alone: [N, K] or [N, C]; the forms that are not NULL are written, scaled planes under a factor
-   * by the bound of mn_rescale, and not behind a head. */
+  /* The forward alone: [N, K] or [N, C]; the forms that are not NULL are written, scaled planes under a
+   * factor by the bound of mn_rescale, and not behind a head. */
   struct mn_operand *y;
   const void *target;    /* [N, K] or [N, C]; or NULL, and then, with a head: */
   const int32_t *labels; /* [N] in 0 … K − 1; another makes the loss NaN */
@@ -37,8 +37,8 @@ struct mn_stack {
   double *results; /* the loss; the rows whose first largest y is at the label (struct mn_tape) */
   void *parts;     /* stack_parts reals */
   int measures;    /* dz's factors are chosen by what this dz holds, for which the kernel runs again */
-  /* MN_STORE, MN_ADD or MN_UPDATE of each weight, bias, gamma and beta in turn; for
-   * MN_REDUCE_SCATTER_ROWS `into` becomes this replica's term, and the caller sums; NULL for the loss alone */
+  /* MN_STORE, MN_ADD or MN_UPDATE of each weight, bias, gamma and beta in turn; for MN_REDUCE_SCATTER_ROWS
+   * `into` becomes this replica's term, and the caller sums; NULL for the loss alone */
   const struct mn_epilogue *const *sinks;
 };
 
