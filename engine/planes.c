@@ -13,8 +13,8 @@ mn_status mn_planes_of_gradient(struct mn_tape *tape, struct mn_operand *dz, con
   if (weight->uses > 1) {
     MN_TRY(mn_tape_device(tape, (void **)&dz->scale, 1, sizeof *dz->scale));
     MN_TRY(mn_copy(device, dz->scale, &one, sizeof one));
+    if (tape->ranks) device->hooks->agree(tape, dz->scale);
   }
-  if (tape->ranks) device->hooks->agree(tape, dz->scale);
   return MN_OK;
 }
 

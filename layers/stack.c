@@ -1,6 +1,5 @@
 /* Recording a narrow stack, and its run. */
 #include "layers/stack.h"
-#include "engine/hooks.h"
 
 enum { X, TARGET, PARAMETERS }; /* inputs; from the last on the parameters, layer by layer */
 
@@ -65,38 +64,18 @@ static mn_status forward(struct mn_tape *tape, struct mn_node *node) {
   return mn_operand_prepare(tape->device, y);
 }
 
-/* Replicas agree on the largest dz, which chooses the next step's factor. */
-static mn_status bind(struct mn_tape *tape, struct mn_node *node) {
-  const struct mn_stack *s = &((struct saved *)node->saved)->stack;
-  if (!tape->ranks || !tape->training) return MN_OK;
-  for (int l = 0; l <= s->depth; l++)
-    if (s->layers[l].dz) tape->device->hooks->agree(tape, s->layers[l].dz);
-  return MN_OK;
-}
-
 /* Forward, loss, backward, and the updates: the tape has no other node. */
 static mn_status backward(struct mn_tape *tape, struct mn_node *node) {
   MN_TRY(run(tape, node, node->sinks + PARAMETERS));
   for (int i = PARAMETERS; i < MN_NODE_INPUTS; i++) {
-    const struct mn_epilogue *sink = node->sinks[i];
-    if (!sink || sink->kind != MN_REDUCE_SCATTER_ROWS) continue;
-    const struct mn_operand *w = &node->inputs[i]->value;
-    MN_TRY(mn_epilogue(tape->device, sink->into, w->rows, w->cols, sink));
+    const struct mn_tensor *t = node->inputs[i];
+    if (t && t->sink.kind == MN_REDUCE_SCATTER_ROWS)
+      MN_TRY(mn_epilogue(tape->device, t->gradient, t->value.rows, t->value.cols, &t->sink));
   }
   return MN_OK;
 }
 
-static const struct mn_operation operation = {.bind = bind, .forward = forward, .backward = backward};
-
-static mn_status record_output(struct mn_tape *tape, struct mn_node *node, struct mn_tensor **y) {
-  struct saved *saved = node->saved;
-  struct mn_stack *s = &saved->stack;
-  MN_TRY(mn_tape_tensor(tape, y, "stack", s->rows, s->outputs ? s->outputs : s->channels));
-  (*y)->keep = tape->device->scaled && s->outputs;
-  node->output = *y;
-  s->y = &saved->y;
-  return mn_tape_record(tape, node);
-}
+static const struct mn_operation operation = {.forward = forward, .backward = backward};
 
 mn_status mn_stack_record(struct mn_tape *tape, struct mn_tensor **y, struct mn_tensor *x,
                           const struct mn_layer *layers, int count, struct mn_tensor *target,
@@ -117,8 +96,13 @@ mn_status mn_stack_record(struct mn_tape *tape, struct mn_tensor **y, struct mn_
     for (int i = 0; i < layers[l].kind->parameters; i++) node.inputs[at++] = of[i];
   }
   *y = NULL;
-  if (!tape->training) return record_output(tape, &node, y);
   const int64_t outputs = s->outputs ? s->outputs : s->channels;
+  if (!tape->training) {
+    MN_TRY(mn_tape_tensor(tape, y, "stack", s->rows, outputs));
+    (*y)->keep = tape->device->scaled && s->outputs;
+    node.output = *y, s->y = &saved->y;
+    return mn_tape_record(tape, &node);
+  }
   if (target) MN_TRY(mn_tensor_check(target, s->rows, outputs));
   s->factor = 1 / ((double)s->rows * tape->replicas * (target ? (double)outputs : 1));
   s->scale = scale * s->factor * (target ? 2 : 1);

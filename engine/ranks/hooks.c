@@ -12,6 +12,8 @@ static mn_status finish(struct mn_tape *tape) {
   for (const struct mn_node *node = tape->last; node; node = node->previous)
     for (int i = 0; i < MN_NODE_INPUTS; i++) {
       const struct mn_tensor *t = node->inputs[i];
+      /* The largest dz of a weight chooses the next step's factor. A tied one's layers have their own. */
+      if (t && t->update.w && t->scales && t->uses == 1) r->scales[r->scale_count++] = &t->scales[1];
       if (t && t->sink.kind == MN_REDUCE_SCATTER_ROWS && !r->gathered.whole) tape->early = 1;
       /* Of several consumers one stores the gradient. */
       if (node->sinks[i] && t->summed && node->sinks[i]->kind == MN_STORE)
