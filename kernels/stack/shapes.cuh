@@ -7,7 +7,8 @@
 /* A compiled kernel that can run a stack, or kernel NULL. */
 struct mn_stack_plan {
   void (*kernel)(const mn_stack_args);
-  int threads, lane_channels, shared, tiles; /* T (tile.cuh); bytes; of rows */
+  int threads, lane_channels; /* T (tile.cuh) */
+  int shared, tiles;          /* bytes; how many tiles the rows are */
   bool reloads;
 };
 

@@ -196,7 +196,7 @@ template <class S> struct mn_stack_step {
     const float x = l == 0 ? s.x : l <= p.depth ? factors[l - 1].y : 1, z = x * s.w;
     const float y = l + 1 < all ? factors[l].y : 1;
     __syncwarp();                                 /* all are read before one is overwritten */
-    if (l == all && !p.outputs) factors[l].y = x; /* of y's planes */
+    if (l == all && !p.outputs) factors[l].y = x; /* y's planes have it */
     if (l >= all) return;
     factors[l] = {z, y, dz, dz * z / dy, 1 / (dz * x), 1 / dz, 1 / dy};
   }
