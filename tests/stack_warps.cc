@@ -197,7 +197,7 @@ template <class S> static outcome run(const problem &p, data &d) {
   a.rows = p.rows, a.inputs = p.inputs, a.depth = p.depth, a.group = p.width / p.groups,
   a.outputs = p.outputs;
   a.stride = stride, a.reloads = p.reloads, a.measures = true; /* dz's factor stands */
-  a.eps = (float)eps, a.slope = (float)slope,
+  a.eps = (float)eps, a.slope = (float)slope, a.bend = (float)((1 - slope) / (1 + slope)),
   a.scale = p.labels ? 1.0f / p.rows : 2.0f / (p.rows * last_of(p));
   struct {
     mn_stack_factors factors[MN_STACK_DEPTH + 1];

@@ -289,12 +289,13 @@ inline uint32_t mn_matrix_transpose(uint32_t r) {
   return r;
 }
 template <enum mn_plane_kind Kind>
-void mn_matrices_multiply(float (&d)[4], const uint32_t (&a)[4], uint32_t b0, uint32_t b1) {
+void mn_matrices_multiply(float (&d)[4], const uint32_t (&a)[4], uint32_t b0, uint32_t b1,
+                          const float (&c)[4]) {
   const uint32_t mine[6] = {a[0], a[1], a[2], a[3], b0, b1};
   unsigned char(*lanes)[32] = gpu::exchange(mine, sizeof mine);
   const int i = (int)(gpu::now->index % 32 / 4), q = (int)(gpu::now->index % 4);
   for (int k = 0; k < 4; k++) {
-    double sum = d[k];
+    double sum = c[k];
     for (int at = 0; at < 16; at++) {
       uint32_t left, right;
       memcpy(&left, lanes[i * 4 + at % 8 / 2] + 4 * (k / 2 + 2 * (at / 8)), sizeof left);
@@ -304,6 +305,9 @@ void mn_matrices_multiply(float (&d)[4], const uint32_t (&a)[4], uint32_t b0, ui
     }
     d[k] = (float)sum;
   }
+}
+inline float mn_leaky_gradient(float g, float v, float slope) {
+  return v > 0 ? g : slope * g;
 }
 template <enum mn_plane_kind Kind> uint32_t mn_plane_pair(float first, float second) {
   return gpu::bits(Kind, first) | (uint32_t)gpu::bits(Kind, second) << 16;

@@ -143,7 +143,8 @@ static __global__ void __launch_bounds__(SLICES * 32) sums_kernel(const __grid_c
 static mn_stack_plan plan_of(struct mn_device *device, const struct mn_stack *s) {
   int shared = 0, major = 0;
   if (device->planes != 1 || s->depth > MN_STACK_DEPTH || s->outputs > MN_STACK_HEAD ||
-      s->inputs > s->channels || s->inputs % 8 || s->rows > INT32_MAX / 2 || !(s->slope <= 1))
+      s->inputs > s->channels || s->inputs % 8 || s->rows > INT32_MAX / 2 ||
+      !(s->slope > -1 && s->slope <= 1))
     return {};
   if (cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device->ordinal) != cudaSuccess ||
       cudaDeviceGetAttribute(&shared, cudaDevAttrMaxSharedMemoryPerBlockOptin, device->ordinal) !=
@@ -189,7 +190,8 @@ static mn_stack_args args_of(struct mn_device *device, const struct mn_stack *s,
   a.group = (int)(s->channels / s->groups);
   a.outputs = (int)s->outputs, a.stride = stride_of(s);
   a.reloads = plan.reloads;
-  a.eps = (float)s->eps, a.slope = (float)s->slope, a.scale = (float)s->scale;
+  a.eps = (float)s->eps, a.slope = (float)s->slope, a.bend = (float)((1 - s->slope) / (1 + s->slope)),
+  a.scale = (float)s->scale;
   return a;
 }
 

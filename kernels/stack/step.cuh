@@ -30,8 +30,8 @@ struct mn_stack_args {
   int *nonfinite, mark;
   int rows, inputs, depth, group, outputs, stride; /* outputs: the head's; 0 without */
   bool reloads;                                    /* x makes room for dz, and is loaded again */
-  bool measures;           /* dz's factors are those that stand there, and what overflows is no fault */
-  float eps, slope, scale; /* dy = scale·(y − target), or scale·(softmax(y) − onehot(label)) */
+  bool measures;                 /* dz's factors are those that stand there, and what overflows is no fault */
+  float eps, slope, bend, scale; /* dy = scale·(y − target), or scale·(softmax(y) − onehot(label)) */
 };
 
 /* A CTA's part, in floats: dW in fragments, and the sums of dbias, dgamma and dbeta, of each block; the
@@ -59,17 +59,19 @@ template <class S> struct mn_stack_room {
   MN_EVERYWHERE mn_stack_room(int depth, bool has_head, bool reloads) {
     const int of_vectors = (depth * 3 * S::W + MN_STACK_HEAD) * (int)sizeof(float);
     head = depth * S::Image, vectors = head + (has_head ? MN_STACK_HEAD * S::Pitch : 0);
-    slots = vectors + (of_vectors + 127) / 128 * 128;
-    dlogits = slots + (S::Trains ? depth + !reloads : 4) * S::Slot;
+    slots = vectors + (of_vectors + S::Pitch - 1) / S::Pitch * S::Pitch; /* for of_lane */
+    dlogits = slots + (S::Trains ? depth + !reloads : S::Across == 1 ? 2 : 4) * S::Slot;
     sums = dlogits + (has_head ? S::Rows * 32 : 0);
-    warps = sums + of_vectors, end = warps + S::Down * 3 * S::W * (int)sizeof(float);
+    warps = sums + (S::Trains ? of_vectors : 0),
+    end = warps + (S::Trains ? S::Down * 3 * S::W * (int)sizeof(float) : 0);
   }
 };
 
 template <class S> struct mn_stack_step {
   typedef mn_stack_warp<S> warp;
-  static constexpr int W = S::W, T = S::T, Eights = S::Eights, Pitch = S::Pitch;
+  static constexpr int W = S::W, T = S::T, Eights = S::Eights, Own = 2 * Eights, Pitch = S::Pitch;
   static constexpr bool Scaled = S::Kind != MN_PLANES_BF16;
+  static constexpr int First = S::Across > 1 ? 2 : 0; /* of a forward's two slots for x */
   const mn_stack_args &p;
   const warp t;
   const mn_stack_room<S> room;
@@ -88,9 +90,11 @@ template <class S> struct mn_stack_step {
 
   MN_GPU uint32_t image(int l) const { return base + l * S::Image; }
   MN_GPU uint32_t slot(int s) const { return base + room.slots + s * S::Slot; }
-  /* Where a layer's input lies, in the forward; and, in place of its output, dz of the layer before. */
+  /* Where a layer's input lies, in the forward; and, in place of its output, dz of the layer before. The
+   * forward alone puts y in place of x where no other warp reads the rows. */
   MN_GPU uint32_t input(int l) const {
-    return S::Trains ? slot(p.reloads ? l ? l - 1 : p.depth - 1 : l) : slot(l ? l % 2 : 2 + turn % 2);
+    if (S::Trains) return slot(p.reloads ? l ? l - 1 : p.depth - 1 : l);
+    return slot(l > 0 && S::Across > 1 ? l % 2 : First + turn % 2);
   }
   MN_GPU uint32_t input_again(int l) const { return l == 0 && p.reloads ? slot(2) : input(l); }
   MN_GPU float *sums() const { return reinterpret_cast<float *>(shared + room.sums); }
@@ -220,64 +224,68 @@ template <class S> struct mn_stack_step {
   MN_GPU void multiply(int l, uint32_t rows) {
     float bias[T];
     load(bias, l, 0, factors_of(l).z);
-    warp::fill(z, bias);
-    t.template multiply<false>(z, image(l), rows);
+    t.template multiply<false>(z, bias, image(l), rows);
   }
 
   MN_GPU float eps_of(int l) const { return p.eps * factors_of(l).z * factors_of(l).z; }
 
+  /* The lane's row r, of the tile. */
+  MN_GPU int row_of(int r) const { return t.row0 + 8 * (r / 2) + 2 * t.q + r % 2; }
+
   /* The targets of the warp's rows come to d while the last product is computed. */
   MN_GPU void load_targets() {
-    MN_UNROLL(int n = 0; n < Eights; n++) {
-      float target[2][T] = {};
-      MN_UNROLL(int e = 0; e < 2; e++) {
-        const int row = t.row0 + 8 * n + 2 * t.q + e;
-        if (row < left) mn_load<T>(target[e], p.target + (int64_t)(tile_row + row) * W + t.channel0);
-      }
-      warp::put(d, target, n);
+    MN_UNROLL(int r = 0; r < Own; r++) {
+      float target[T] = {};
+      if (row_of(r) < left) mn_load<T>(target, p.target + (int64_t)(tile_row + row_of(r)) * W + t.channel0);
+      MN_UNROLL(int j = 0; j < T; j++) warp::of(d, r, j) = target[j];
     }
   }
 
-  /* The loss of the last block's two rows, and dy in place of their targets. */
-  MN_GPU void squared_errors(float (&dy)[2][T], const float (&z)[2][T], const float (&gamma)[T],
-                             const float (&beta)[T], int n) {
-    MN_UNROLL(int e = 0; e < 2; e++) {
-      const bool there = t.row0 + 8 * n + 2 * t.q + e < left;
+  /* The loss of the last block, of which z is normalised, and dy in place of the targets in d. */
+  MN_GPU void squared_errors(const float (&gamma)[T], const float (&beta)[T]) {
+    MN_UNROLL(int r = 0; r < Own; r++) {
+      const float there = row_of(r) < left ? 1 : 0;
+      float squares = 0;
       MN_UNROLL(int j = 0; j < T; j++) {
-        const float error = there ? warp::activate(z[e][j], gamma[j], beta[j], p.slope) - dy[e][j] : 0;
-        loss = fmaf(error, error, loss), dy[e][j] = p.scale * error;
+        float &dy = warp::of(d, r, j);
+        const float error = warp::activate(warp::of(z, r, j), gamma[j], beta[j], p.bend) - dy;
+        squares = fmaf(error, error, squares), dy = there * p.scale * error;
       }
+      loss = fmaf(there, squares, loss);
     }
   }
 
-  MN_GPU void store_outputs(const float (&y)[2][T], int n) {
-    MN_UNROLL(int e = 0; e < 2; e++) {
-      const int row = t.row0 + 8 * n + 2 * t.q + e;
-      const int64_t at = (int64_t)(tile_row + row) * W + t.channel0;
-      if (row >= left) continue;
-      mn_forms_store<T>(p.y, p.y_planes, factors_of(p.depth).y, at, y[e]);
-      MN_UNROLL(int j = 0; j < T; j++) loss = fmaf(0.0f, y[e][j], loss);
+  MN_GPU void store_outputs() {
+    MN_UNROLL(int r = 0; r < Own; r++) {
+      float y[T];
+      MN_UNROLL(int j = 0; j < T; j++) y[j] = warp::of(z, r, j);
+      if (row_of(r) >= left) continue;
+      mn_forms_store<T>(p.y, p.y_planes, factors_of(p.depth).y,
+                        (int64_t)(tile_row + row_of(r)) * W + t.channel0, y);
+      MN_UNROLL(int j = 0; j < T; j++) loss = fmaf(0.0f, y[j], loss);
     }
+  }
+
+  /* gamma and beta of layer l, times 1 + slope (mn_stack_warp::activate) and the factor. */
+  MN_GPU void load_affine(float (&gamma)[T], float (&beta)[T], int l, float factor) const {
+    load(gamma, l, 1, (1 + p.slope) * factor), load(beta, l, 2, (1 + p.slope) * factor);
   }
 
   /* All blocks but one whose output is held against targets at once. */
   MN_GPU void forward() {
     for (int l = 0; l < p.depth - (S::Trains && !p.outputs); l++) {
       const bool last = l + 1 == p.depth && !p.outputs;
-      float gamma[T], beta[T];
+      float gamma[T], beta[T], rstd[Own];
       multiply(l, input(l));
-      load(gamma, l, 1, 2 * factors_of(l).y), load(beta, l, 2, 2 * factors_of(l).y);
-      MN_UNROLL(int n = 0; n < Eights; n++) {
-        float y[2][T], rstd[2];
-        warp::take(y, z, n);
-        t.normalise(y, rstd, eps_of(l));
-        MN_UNROLL(int e = 0; e < 2; e++)
-          MN_UNROLL(int j = 0; j < T; j++) y[e][j] = warp::activate(y[e][j], gamma[j], beta[j], p.slope);
-        if (!S::Trains && last)
-          store_outputs(y, n);
-        else
-          t.store(y, n, input(l + 1));
-      }
+      load_affine(gamma, beta, l, factors_of(l).y);
+      t.normalise(z, rstd, eps_of(l));
+      MN_UNROLL(int r = 0; r < Own; r++)
+        MN_UNROLL(int j = 0; j < T; j++)
+          warp::of(z, r, j) = warp::activate(warp::of(z, r, j), gamma[j], beta[j], p.bend);
+      if (!S::Trains && last)
+        store_outputs();
+      else
+        t.store(z, input(l + 1));
       if (S::Trains || !last) t.sync_rows();
     }
   }
@@ -292,8 +300,8 @@ template <class S> struct mn_stack_step {
       mn_matrices_load(a, warp::at(image(p.depth), t.row8 + 8 * t.left8, 2 * k + t.upper8));
       MN_UNROLL(int n = 0; n < Eights; n += 2) {
         mn_matrices_load(b, warp::at(rows, t.row0 + 8 * n + 8 * t.upper8 + t.row8, 2 * k + t.left8));
-        mn_matrices_multiply<S::Kind>(y[n], a, b[0], b[1]),
-            mn_matrices_multiply<S::Kind>(y[n + 1], a, b[2], b[3]);
+        mn_matrices_multiply<S::Kind>(y[n], a, b[0], b[1], y[n]),
+            mn_matrices_multiply<S::Kind>(y[n + 1], a, b[2], b[3], y[n + 1]);
       }
     }
     MN_UNROLL(int k = 0; k < 2; k++) {
@@ -397,8 +405,8 @@ template <class S> struct mn_stack_step {
       mn_matrices_load_transposed(
           a, warp::at(image(p.depth), t.row8 + 8 * t.upper8, t.across * T + 2 * m + t.left8));
       MN_UNROLL(int n = 0; n < Eights; n++) {
-        MN_UNROLL(int k = 0; k < 4; k++) d[m][n][k] = 0;
-        mn_matrices_multiply<S::Kind>(d[m][n], a, b[n / 2][n % 2 * 2], b[n / 2][n % 2 * 2 + 1]);
+        const float zero[4] = {};
+        mn_matrices_multiply<S::Kind>(d[m][n], a, b[n / 2][n % 2 * 2], b[n / 2][n % 2 * 2 + 1], zero);
       }
     }
     __syncthreads(); /* rows and shares are read before they are overwritten */
@@ -413,8 +421,8 @@ template <class S> struct mn_stack_step {
         uint32_t a[4], b[4];
         mn_matrices_load_transposed(a, base + room.dlogits + (k + t.row8 + 8 * t.upper8) * 32 + t.left8 * 16);
         mn_matrices_load_transposed(b, warp::at(rows, k + t.row8 + 8 * t.left8, 2 * s + t.upper8));
-        mn_matrices_multiply<S::Kind>(w[0], a, b[0], b[1]),
-            mn_matrices_multiply<S::Kind>(w[1], a, b[2], b[3]);
+        mn_matrices_multiply<S::Kind>(w[0], a, b[0], b[1], w[0]),
+            mn_matrices_multiply<S::Kind>(w[1], a, b[2], b[3], w[1]);
       }
       MN_UNROLL(int n = 0; n < 2; n++) {
         float4 &sum = to[(2 * s + n) * 32 + t.lane];
@@ -434,27 +442,23 @@ template <class S> struct mn_stack_step {
   MN_GPU void backward(float *part, bool first_tile) {
     for (int l = p.depth - 1; l >= 0; l--) {
       const uint32_t dz = input(l + 1);
-      float gamma[T], beta[T], column[3][T] = {}, largest = 0;
+      float gamma[T], beta[T], rstd[Own], column[3][T] = {}, largest = 0;
       const bool last = l + 1 == p.depth && !p.outputs;
       if (last) load_targets();
       multiply(l, input_again(l));
-      load(gamma, l, 1, 2), load(beta, l, 2, 2);
-      const float unit = factors_of(l).unit;
-      MN_UNROLL(int n = 0; n < Eights; n++) {
-        float v[2][T], dy[2][T], rstd[2];
-        warp::take(v, z, n), warp::take(dy, d, n);
-        t.normalise(v, rstd, eps_of(l));
-        if (last) squared_errors(dy, v, gamma, beta, n);
-        t.backward(v, dy, column, rstd, gamma, beta, p.slope, unit);
-        MN_UNROLL(int k = 0; k < 2 * T && Scaled; k++) largest = fmaxf(largest, fabsf(v[k / T][k % T]));
-        t.store(v, n, dz);
-      }
+      load_affine(gamma, beta, l, 1);
+      t.normalise(z, rstd, eps_of(l));
+      if (last) squared_errors(gamma, beta);
+      t.backward(z, d, column, rstd, gamma, beta, p.slope, p.bend, factors_of(l).unit);
+      MN_UNROLL(int k = 0; k < Own * T && Scaled; k++)
+        largest = fmaxf(largest, fabsf(warp::of(z, k / T, k % T)));
+      t.store(z, dz);
       note(l, largest);
       float *shares = reinterpret_cast<float *>(shared + room.warps);
       t.add_rows(column, shares + t.down * 3 * W);
       if (p.reloads && l == 1) load_x(tile_row, slot(2)), mn_copies_wait();
       __syncthreads();
-      for (int k = (int)threadIdx.x; k < 3 * W; k += S::Threads) {
+      _Pragma("unroll 1") for (int k = (int)threadIdx.x; k < 3 * W; k += S::Threads) {
         float sum = 0;
         MN_UNROLL(int w = 0; w < S::Down; w++) sum += shares[w * 3 * W + k];
         sums()[l * 3 * W + k] += sum * (k < W ? factors_of(l).undo_dz : 2 * factors_of(l).undo_dy);
@@ -463,8 +467,7 @@ template <class S> struct mn_stack_step {
                     factors_of(l).undo_weight, first_tile);
       if (l > 0) {
         const float zero[T] = {};
-        warp::fill(d, zero);
-        t.template multiply<true>(d, image(l), dz);
+        t.template multiply<true>(d, zero, image(l), dz);
       }
       __syncthreads(); /* everything of this layer is read before it is overwritten */
     }
@@ -500,8 +503,8 @@ template <class S> struct mn_stack_step {
 
   /* Calls for the next tile's rows, which come to the L2 cache meanwhile. */
   MN_GPU void prefetch(const void *rows, int64_t bytes) const {
-    for (int64_t at = threadIdx.x * 128; at < bytes; at += S::Threads * 128)
-      mn_prefetch(static_cast<const char *>(rows) + at);
+    _Pragma("unroll 1") for (int64_t at = threadIdx.x * 128; at < bytes; at += S::Threads * 128)
+        mn_prefetch(static_cast<const char *>(rows) + at);
   }
   MN_GPU void prefetch_tile(int64_t row) const {
     if (row >= p.rows) return;
@@ -533,7 +536,7 @@ template <class S> struct mn_stack_step {
       left = p.rows - tile_row;
       mn_copies_wait();
       __syncthreads(); /* the last tile's slots are read, this one's rows are there */
-      if (tile_row + step < p.rows) load_x(tile_row + step, slot(2 + (turn + 1) % 2));
+      if (tile_row + step < p.rows) load_x(tile_row + step, slot(First + (turn + 1) % 2));
       forward();
       if (!p.outputs) continue;
       float y[Eights][4];
@@ -558,7 +561,7 @@ template <class S> struct mn_stack_step {
 template <class S>
 __global__ void __launch_bounds__(S::Threads) mn_stack_kernel(const __grid_constant__ mn_stack_args p) {
 #if __CUDA_ARCH__ >= 800
-  extern __shared__ __align__(128) char memory[];
+  extern __shared__ __align__(256) char memory[];
   __shared__ mn_stack_factors factors[MN_STACK_DEPTH + 1];
   __shared__ unsigned peaks[MN_STACK_DEPTH + 1];
 #if __CUDA_ARCH__ >= 900

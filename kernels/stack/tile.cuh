@@ -31,6 +31,7 @@ MN_EVERYWHERE static inline int mn_stack_channel(unsigned T, unsigned position) 
 
 template <class S> struct mn_stack_warp {
   static constexpr int W = S::W, T = S::T, Pairs = S::Pairs, Eights = S::Eights, Pitch = S::Pitch;
+  static constexpr int Own = 2 * Eights; /* rows of which a lane has channels */
   typedef float tile[Pairs][Eights][4];
   int lane, warp, across, down, i, q;
   int row8, left8, upper8; /* the row whose address this lane gives, of which of four matrices */
@@ -56,60 +57,59 @@ template <class S> struct mn_stack_warp {
       mn_warps_sync(1 + down, 32 * S::Across);
   }
 
-  /* The shared address of 16 bytes of a row. The same bytes of eight rows lie in different banks; rows that
-   * are 8 apart have them in the same order. */
+  /* The shared address of 16 bytes of a row. The same bytes of eight rows lie in different banks, and rows
+   * that are 8 apart have theirs in the same order. */
   MN_GPU static uint32_t at(uint32_t matrix, int row, int sixteen) {
     return matrix + (uint32_t)(row * Pitch + ((sixteen ^ (row & 7)) << 4));
   }
+  /* The same of the row that this lane names in ldmatrix, row8, or row8 + 8 where `eight` is 1. From there
+   * 8·n rows are added, and 16·n bytes are exclusively or'ed, if `sixteen` has none of n's bits. */
+  MN_GPU uint32_t of_lane(uint32_t matrix, int eight, int sixteen) const {
+    return matrix + (uint32_t)((8 * eight + row8) * Pitch + ((sixteen ^ row8) << 4));
+  }
 
-  /* d += w·rowsᵀ or, Transposed, wᵀ·rowsᵀ: this warp's channels and rows. */
-  template <bool Transposed> MN_GPU void multiply(tile &d, uint32_t w, uint32_t rows) const {
+  /* d = w·rowsᵀ or, Transposed, wᵀ·rowsᵀ, and `start` of its channel: this warp's channels and rows. */
+  template <bool Transposed>
+  MN_GPU void multiply(tile &d, const float (&start)[T], uint32_t w, uint32_t rows) const {
+    const uint32_t left = Transposed ? of_lane(w, upper8, across * T + left8)
+                                     : of_lane(w, left8, upper8) + (uint32_t)(across * 8 * T * Pitch),
+                   right = of_lane(rows, upper8, left8) + (uint32_t)(row0 * Pitch);
     MN_UNROLL(int k = 0; k < W / 16; k++) {
       uint32_t a[Pairs][4], b[Eights / 2][4];
       MN_UNROLL(int p = 0; p < Pairs; p++) {
         if constexpr (Transposed)
-          mn_matrices_load_transposed(a[p], at(w, 16 * k + row8 + 8 * upper8, across * T + 2 * p + left8));
+          mn_matrices_load_transposed(a[p], (left ^ (p << 5)) + 16 * k * Pitch);
         else
-          mn_matrices_load(a[p], at(w, across * 8 * T + 16 * p + row8 + 8 * left8, 2 * k + upper8));
+          mn_matrices_load(a[p], (left ^ (k << 5)) + 16 * p * Pitch);
       }
-      MN_UNROLL(int n = 0; n < Eights / 2; n++)
-        mn_matrices_load(b[n], at(rows, row0 + 16 * n + 8 * upper8 + row8, 2 * k + left8));
-      MN_UNROLL(int p = 0; p < Pairs; p++)
-        MN_UNROLL(int n = 0; n < Eights; n++)
-          mn_matrices_multiply<S::Kind>(d[p][n], a[p], b[n / 2][n % 2 * 2], b[n / 2][n % 2 * 2 + 1]);
+      MN_UNROLL(int n = 0; n < Eights / 2; n++) mn_matrices_load(b[n], (right ^ (k << 5)) + 16 * n * Pitch);
+      MN_UNROLL(int p = 0; p < Pairs; p++) {
+        const float first[4] = {start[2 * p], start[2 * p], start[2 * p + 1], start[2 * p + 1]};
+        MN_UNROLL(int n = 0; n < Eights; n++) {
+          const uint32_t *rows_of = b[n / 2] + n % 2 * 2;
+          if (k == 0)
+            mn_matrices_multiply<S::Kind>(d[p][n], a[p], rows_of[0], rows_of[1], first);
+          else
+            mn_matrices_multiply<S::Kind>(d[p][n], a[p], rows_of[0], rows_of[1], d[p][n]);
+        }
+      }
     }
   }
 
-  MN_GPU static void fill(tile &d, const float (&value)[T]) {
-    MN_UNROLL(int p = 0; p < Pairs; p++)
-      MN_UNROLL(int n = 0; n < Eights; n++)
-        d[p][n][0] = d[p][n][1] = value[2 * p], d[p][n][2] = d[p][n][3] = value[2 * p + 1];
-  }
+  /* The lane's channel j of its row r: 2q + r % 2 of eight r / 2. */
+  MN_GPU static float &of(tile &d, int r, int j) { return d[j / 2][r / 2][j % 2 * 2 + r % 2]; }
 
-  /* The lane's channels of its two rows of eight n. */
-  MN_GPU static void take(float (&values)[2][T], const tile &d, int n) {
-    MN_UNROLL(int e = 0; e < 2; e++)
-      MN_UNROLL(int j = 0; j < T; j++) values[e][j] = d[j / 2][n][j % 2 * 2 + e];
-  }
-  MN_GPU static void put(tile &d, const float (&values)[2][T], int n) {
-    MN_UNROLL(int e = 0; e < 2; e++)
-      MN_UNROLL(int j = 0; j < T; j++) d[j / 2][n][j % 2 * 2 + e] = values[e][j];
-  }
-
-  /* Stores these as a plane's elements, at their positions. */
-  MN_GPU void store(const float (&values)[2][T], int n, uint32_t rows) const {
-    const int row = row0 + 8 * n + row8;
-    if constexpr (T >= 4) {
-      MN_UNROLL(int j = 0; j < T; j += 4) {
-        uint32_t r[4];
-        MN_UNROLL(int k = 0; k < 4; k++) r[k] = mn_plane_pair<S::Kind>(values[0][j + k], values[1][j + k]);
-        mn_matrices_store_transposed<4>(at(rows, row, across * T + j + lane / 8), r);
+  /* Stores the lane's rows as a plane's elements, at their positions. */
+  MN_GPU void store(tile &d, uint32_t rows) const {
+    constexpr int Count = T < 4 ? 2 : 4;
+    const uint32_t to = of_lane(rows, 0, across * T + lane / 8 % Count) + (uint32_t)(row0 * Pitch);
+    MN_UNROLL(int n = 0; n < Eights; n++)
+      MN_UNROLL(int j = 0; j < T; j += Count) {
+        uint32_t r[Count];
+        MN_UNROLL(int k = 0; k < Count; k++)
+          r[k] = mn_plane_pair<S::Kind>(of(d, 2 * n, j + k), of(d, 2 * n + 1, j + k));
+        mn_matrices_store_transposed<Count>((to ^ (j << 4)) + 8 * n * Pitch, r);
       }
-    } else {
-      uint32_t r[2];
-      MN_UNROLL(int k = 0; k < 2; k++) r[k] = mn_plane_pair<S::Kind>(values[0][k], values[1][k]);
-      mn_matrices_store_transposed<2>(at(rows, row, across * T + left8), r);
-    }
   }
 
   /* Sums over the lanes of a group. */
@@ -118,62 +118,65 @@ template <class S> struct mn_stack_warp {
       MN_UNROLL(int k = 0; k < Count; k++) x[k] += __shfl_xor_sync(MN_CUDA_WARP, x[k], offset);
   }
 
-  MN_GPU static float sum(const float (&x)[T]) {
-    float half[T];
-    MN_UNROLL(int j = 0; j < T; j++) half[j] = x[j];
-    MN_UNROLL(int n = T / 2; n > 0; n /= 2)
-      MN_UNROLL(int j = 0; j < n; j++) half[j] += half[j + n];
-    return half[0];
-  }
-
   /* z becomes normalised; rstd, of z as it was. A variance that overflows makes rstd NaN. */
-  MN_GPU void normalise(float (&z)[2][T], float (&rstd)[2], float eps) const {
-    float mean[2], square[2] = {};
-    MN_UNROLL(int e = 0; e < 2; e++) mean[e] = sum(z[e]);
+  MN_GPU void normalise(tile &z, float (&rstd)[Own], float eps) const {
+    float mean[Own], square[Own];
+    MN_UNROLL(int r = 0; r < Own; r++) {
+      float half[T];
+      MN_UNROLL(int j = 0; j < T; j++) half[j] = of(z, r, j);
+      MN_UNROLL(int n = T / 2; n > 0; n /= 2)
+        MN_UNROLL(int j = 0; j < n; j++) half[j] += half[j + n];
+      mean[r] = half[0];
+    }
     group_sums(mean);
-    MN_UNROLL(int e = 0; e < 2; e++) {
-      float odd = 0;
+    MN_UNROLL(int r = 0; r < Own; r++) {
+      float sums[2] = {};
       MN_UNROLL(int j = 0; j < T; j++) {
-        z[e][j] = fmaf(-size, mean[e], z[e][j]);
-        (j % 2 ? odd : square[e]) = fmaf(z[e][j], z[e][j], j % 2 ? odd : square[e]);
+        float &v = of(z, r, j);
+        v = fmaf(-size, mean[r], v), sums[j % 2] = fmaf(v, v, sums[j % 2]);
       }
-      square[e] += odd;
+      square[r] = sums[0] + sums[1];
     }
     group_sums(square);
-    MN_UNROLL(int e = 0; e < 2; e++) {
-      rstd[e] = fmaf(0.0f, square[e], mn_rsqrt(fmaf(square[e], size, eps)));
-      MN_UNROLL(int j = 0; j < T; j++) z[e][j] *= rstd[e];
+    MN_UNROLL(int r = 0; r < Own; r++) {
+      rstd[r] = fmaf(0.0f, square[r], mn_rsqrt(fmaf(square[r], size, eps)));
+      MN_UNROLL(int j = 0; j < T; j++) of(z, r, j) *= rstd[r];
     }
   }
 
-  /* y of a normalised value, for gamma and beta that are doubled; slopes up to 1 make it a maximum. */
-  MN_GPU static float activate(float z, float gamma, float beta, float slope) {
+  /* y = x + x of a normalised value, which is (1 + slope)·v + (1 - slope)·|v|: for gamma and beta that are
+   * multiplied by 1 + slope, and bend = (1 - slope) / (1 + slope). */
+  MN_GPU static float activate(float z, float gamma, float beta, float bend) {
     const float v = fmaf(z, gamma, beta);
-    return fmaxf(v, slope * v);
+    return fmaf(fabsf(v), bend, v);
   }
 
-  /* Normalised z of two rows becomes unit·dz. dy: of these rows. Adds to the sums of dz, g·ẑ and g, with g
-   * half of what the block's formulas call g (kernels/kernels.h), for gamma and beta that are doubled. */
-  MN_GPU void backward(float (&z)[2][T], float (&dy)[2][T], float (&sums)[3][T], const float (&rstd)[2],
-                       const float (&gamma)[T], const float (&beta)[T], float slope, float unit) const {
-    float means[4];
-    MN_UNROLL(int e = 0; e < 2; e++) {
+  /* Normalised z becomes unit·dz. Adds to the sums of dz, g·ẑ and g, with g half of what the block's formulas
+   * call g (kernels/kernels.h). gamma and beta as activate takes them: 1 + bend, 2 / (1 + slope), makes
+   * them doubled ones. */
+  MN_GPU void backward(tile &z, tile &dy, float (&sums)[3][T], const float (&rstd)[Own],
+                       const float (&gamma)[T], const float (&beta)[T], float slope, float bend,
+                       float unit) const {
+    float means[2 * Own];
+    MN_UNROLL(int r = 0; r < Own; r++) {
       float m1 = 0, m2 = 0;
       MN_UNROLL(int j = 0; j < T; j++) {
-        float &g = dy[e][j];
-        if (!(fmaf(z[e][j], gamma[j], beta[j]) > 0)) g *= slope;
-        sums[2][j] += g, sums[1][j] = fmaf(g, z[e][j], sums[1][j]);
+        float &g = of(dy, r, j), v = of(z, r, j);
+        g = mn_leaky_gradient(g, fmaf(v, gamma[j], beta[j]), slope);
+        sums[2][j] += g, sums[1][j] = fmaf(g, v, sums[1][j]);
         g *= gamma[j];
-        m1 += g, m2 = fmaf(g, z[e][j], m2);
+        m1 += g, m2 = fmaf(g, v, m2);
       }
-      means[2 * e] = m1, means[2 * e + 1] = m2;
+      means[2 * r] = m1, means[2 * r + 1] = m2;
     }
     group_sums(means);
-    MN_UNROLL(int e = 0; e < 2; e++) {
-      const float r = unit * rstd[e], m1 = -size * r * means[2 * e], m2 = -size * r * means[2 * e + 1];
+    MN_UNROLL(int r = 0; r < Own; r++) {
+      const float of_dy = (1 + bend) * unit * rstd[r], m1 = -size * of_dy * means[2 * r],
+                  m2 = -size * of_dy * means[2 * r + 1];
       MN_UNROLL(int j = 0; j < T; j++) {
-        z[e][j] = fmaf(dy[e][j], r, fmaf(z[e][j], m2, m1));
-        sums[0][j] += z[e][j];
+        float &v = of(z, r, j);
+        v = fmaf(of(dy, r, j), of_dy, fmaf(v, m2, m1));
+        sums[0][j] += v;
       }
     }
   }
@@ -181,13 +184,13 @@ template <class S> struct mn_stack_warp {
   /* Adds up the sums of the four lanes that have the same channels, which are all the warp's rows:
    * to[3][W]. */
   MN_GPU void add_rows(const float (&sums)[3][T], float *to) const {
-    MN_UNROLL(int a = 0; a < 3; a++)
-      MN_UNROLL(int j = 0; j < T; j++) {
-        float x = sums[a][j];
-        x += __shfl_xor_sync(MN_CUDA_WARP, x, 1);
-        x += __shfl_xor_sync(MN_CUDA_WARP, x, 2);
-        if (j % 4 == q) to[a * W + channel0 + j] = x;
-      }
+    MN_UNROLL(int k = 0; k < 3 * T; k += 2) { /* two sums: lanes that differ by 1 take one each */
+      const float &even = sums[k / T][k % T], &odd = sums[k / T][k % T + 1];
+      float x = q % 2 ? odd : even;
+      x += __shfl_xor_sync(MN_CUDA_WARP, q % 2 ? even : odd, 1);
+      x += __shfl_xor_sync(MN_CUDA_WARP, x, 2);
+      if (k / 2 % 2 == q / 2) to[k / T * W + channel0 + k % T + q % 2] = x;
+    }
   }
 
   /* Adds unit·dzᵀ·x over the rows of the tile to dW, in fragments; the warps share the parts. */
@@ -203,15 +206,24 @@ template <class S> struct mn_stack_warp {
         MN_UNROLL(int b = 0; b < Wide; b++)
           before[a][b] =
               first ? make_float4(0, 0, 0, 0) : __ldcg(sums + ((m + a) * (W / 8) + n + b) * 32 + lane);
-      _Pragma("unroll 4") for (int k = 0; k < S::Rows; k += 16) {
-        uint32_t a[Tall][4], b[Wide / 2][4];
-        MN_UNROLL(int t = 0; t < Tall; t++)
-          mn_matrices_load_transposed(a[t], at(dz, k + row8 + 8 * upper8, 2 * (m + t) + left8));
-        MN_UNROLL(int t = 0; t < Wide / 2; t++)
-          mn_matrices_load_transposed(b[t], at(x, k + row8 + 8 * left8, n + 2 * t + upper8));
-        MN_UNROLL(int t = 0; t < Tall; t++)
-          MN_UNROLL(int u = 0; u < Wide; u++)
-            mn_matrices_multiply<S::Kind>(d[t][u], a[t], b[u / 2][u % 2 * 2], b[u / 2][u % 2 * 2 + 1]);
+      const uint32_t left = of_lane(dz, upper8, left8) ^ (uint32_t)(m << 5),
+                     right = of_lane(x, left8, upper8) ^ (uint32_t)(n << 4);
+      constexpr int Ahead =
+          S::Rows < 64 ? S::Rows / 16 : 4; /* loads of that many steps, then their products */
+      _Pragma("unroll 1") for (int k = 0; k < S::Rows; k += 16 * Ahead) {
+        uint32_t a[Ahead][Tall][4], b[Ahead][Wide / 2][4];
+        MN_UNROLL(int s = 0; s < Ahead; s++) {
+          MN_UNROLL(int t = 0; t < Tall; t++)
+            mn_matrices_load_transposed(a[s][t], (left ^ (t << 5)) + (k + 16 * s) * Pitch);
+          MN_UNROLL(int t = 0; t < Wide / 2; t++)
+            mn_matrices_load_transposed(b[s][t], (right ^ (t << 5)) + (k + 16 * s) * Pitch);
+        }
+        MN_UNROLL(int s = 0; s < Ahead; s++)
+          MN_UNROLL(int t = 0; t < Tall; t++)
+            MN_UNROLL(int u = 0; u < Wide; u++) {
+              const uint32_t *const of = b[s][u / 2] + u % 2 * 2;
+              mn_matrices_multiply<S::Kind>(d[t][u], a[s][t], of[0], of[1], d[t][u]);
+            }
       }
       MN_UNROLL(int a = 0; a < Tall; a++)
         MN_UNROLL(int b = 0; b < Wide; b++) {

@@ -64,15 +64,17 @@ template <int Count> MN_GPU void mn_matrices_store_transposed(uint32_t row, cons
 #endif
 }
 
-/* d[16, 8] += a[16, 16]·b[16, 8]. Lane l holds d's elements (l / 4, 2(l % 4) + {0, 1}), then the same of row
- * l / 4 + 8. */
+/* d[16, 8] = a[16, 16]·b[16, 8] + c. Lane l holds d's and c's elements (l / 4, 2(l % 4) + {0, 1}), then the
+ * same of row l / 4 + 8. */
 template <enum mn_plane_kind Kind>
-MN_GPU void mn_matrices_multiply(float (&d)[4], const uint32_t (&a)[4], uint32_t b0, uint32_t b1) {
+MN_GPU void mn_matrices_multiply(float (&d)[4], const uint32_t (&a)[4], uint32_t b0, uint32_t b1,
+                                 const float (&c)[4]) {
 #define MN_MMA(type)                                                                                         \
   asm volatile("mma.sync.aligned.m16n8k16.row.col.f32." type "." type                                        \
-               ".f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"                        \
-               : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])                                              \
-               : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1))
+               ".f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%10, %11, %12, %13};"                    \
+               : "=f"(d[0]), "=f"(d[1]), "=f"(d[2]), "=f"(d[3])                                              \
+               : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1), "f"(c[0]), "f"(c[1]),         \
+                 "f"(c[2]), "f"(c[3]))
   if constexpr (Kind == MN_PLANES_BF16)
     MN_MMA("bf16");
   else
@@ -106,6 +108,14 @@ MN_GPU void mn_prefetch(const void *p) {
 
 MN_GPU void mn_warps_sync(int barrier, int threads) {
   asm volatile("bar.sync %0, %1;" ::"r"(barrier), "r"(threads) : "memory");
+}
+
+/* slope·g where v is not positive. Written together, many of them need no registers for their conditions. */
+MN_GPU float mn_leaky_gradient(float g, float v, float slope) {
+  asm("{.reg .pred up;\n setp.gt.f32 up, %1, 0f00000000;\n @!up mul.f32 %0, %0, %2;}"
+      : "+f"(g)
+      : "f"(v), "f"(slope));
+  return g;
 }
 
 MN_GPU float mn_rsqrt(float x) {
