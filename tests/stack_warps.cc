@@ -12,8 +12,9 @@ struct problem {
   int ctas;
   bool reloads;
   enum mn_plane_kind kind;
+  double slope;
 };
-static const double slope = 0.01, eps = 1e-5;
+static const double eps = 1e-5;
 
 /* Powers of two by which planes of float16s are scaled here. */
 static float factor(const problem &p, char of) {
@@ -116,7 +117,8 @@ static numbers block_backward(const problem &p, layer &of, const numbers &z, con
   for (int g = 0; g < p.groups; g++) {
     double m1 = 0, m2 = 0;
     for (int c = g * size; c < g * size + size; c++) {
-      const double v = z[c] * of.vectors[W + c] + of.vectors[2 * W + c], d = 2 * dy[c] * (v > 0 ? 1 : slope);
+      const double v = z[c] * of.vectors[W + c] + of.vectors[2 * W + c],
+                   d = 2 * dy[c] * (v > 0 ? 1 : p.slope);
       of.sums[2 * W + c] += d, of.sums[W + c] += d * z[c];
       dz[c] = d * of.vectors[W + c], m1 += dz[c] / size, m2 += dz[c] * z[c] / size;
     }
@@ -153,7 +155,7 @@ static void reference(const problem &p, data &d) {
       x.push_back(z[l]);
       for (int c = 0; c < p.width; c++) {
         const double v = z[l][c] * of.vectors[p.width + c] + of.vectors[2 * p.width + c],
-                     y = 2 * (v > 0 ? v : slope * v);
+                     y = 2 * (v > 0 ? v : p.slope * v);
         x[l + 1][c] = l + 1 < layers_of(p) ? rounded(p, y, 'x') : y;
       }
     }
@@ -197,7 +199,7 @@ template <class S> static outcome run(const problem &p, data &d) {
   a.rows = p.rows, a.inputs = p.inputs, a.depth = p.depth, a.group = p.width / p.groups,
   a.outputs = p.outputs;
   a.stride = stride, a.reloads = p.reloads, a.measures = true; /* dz's factor stands */
-  a.eps = (float)eps, a.slope = (float)slope, a.bend = (float)((1 - slope) / (1 + slope)),
+  a.eps = (float)eps, a.slope = (float)p.slope, a.bend = (float)((1 - p.slope) / (1 + p.slope)),
   a.scale = p.labels ? 1.0f / p.rows : 2.0f / (p.rows * last_of(p));
   struct {
     mn_stack_factors factors[MN_STACK_DEPTH + 1];
@@ -243,9 +245,10 @@ static void compare(const problem &p, const char *what, int l, const double *act
   const double error = sqrt(difference / size);
   if (error <= bound) return;
   failures++;
-  printf("%d rows of %d, %d blocks of %d, %d groups, head of %d, %s, %s, %d CTAs%s: %s %d: an error of %g is "
+  printf("%d rows of %d, %d blocks of %d, %d groups, slope %g, head of %d, %s, %s, %d CTAs%s: %s %d: an "
+         "error of %g is "
          "past %g\n",
-         p.rows, p.inputs, p.depth, p.width, p.groups, p.outputs, p.labels ? "labels" : "targets",
+         p.rows, p.inputs, p.depth, p.width, p.groups, p.slope, p.outputs, p.labels ? "labels" : "targets",
          p.kind == MN_PLANES_BF16 ? "bf16" : "fp16", p.ctas, p.reloads ? ", reloading x" : "", what, l, error,
          bound);
 }
@@ -283,7 +286,8 @@ template <class S> static void draw_and_check(std::mt19937 &random) {
   do /* smaller groups make roundings large */
     p.groups = S::W / (S::T << pick(0, 3));
   while (S::W / p.groups < 8);
-  p.outputs = pick(0, 1) ? pick(1, MN_STACK_HEAD) : 0;
+  const double slopes[] = {0.01, 0, -0.5, 1};
+  p.slope = slopes[pick(0, 3)], p.outputs = pick(0, 1) ? pick(1, MN_STACK_HEAD) : 0;
   p.labels = p.outputs > 1 && pick(0, 1), p.ctas = pick(1, tiles),
   p.reloads = S::Trains && p.depth > 2 && pick(0, 1);
   check<S>(p, random);

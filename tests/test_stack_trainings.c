@@ -18,7 +18,7 @@ static int64_t any(uint64_t seed, int which, int64_t least, int64_t most) {
 
 /* Widths, depths, rows, groups, heads, losses, slopes and optimizers of all kinds. */
 static struct drawn draw(uint64_t seed) {
-  static const double slopes[] = {0.01, 0.2, 0, 1};
+  static const double slopes[] = {0.01, -0.5, 0, 1};
   struct drawn d = {.model = mn_model_defaults(),
                     .optimizer = settings[any(seed, 0, 0, COUNT(settings) - 1)]};
   const int64_t width = 64 * any(seed, 1, 1, 2), head = any(seed, 2, 0, 2);
