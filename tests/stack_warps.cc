@@ -199,7 +199,7 @@ template <class S> static outcome run(const problem &p, data &d) {
   a.rows = p.rows, a.inputs = p.inputs, a.depth = p.depth, a.group = p.width / p.groups,
   a.outputs = p.outputs;
   a.stride = stride, a.reloads = p.reloads, a.measures = true; /* dz's factor stands */
-  a.eps = (float)eps, a.slope = (float)p.slope, a.bend = (float)((1 - p.slope) / (1 + p.slope)),
+  a.eps = (float)eps, a.slope = (float)p.slope, a.bend = mn_stack_bend(a.slope),
   a.scale = p.labels ? 1.0f / p.rows : 2.0f / (p.rows * last_of(p));
   struct {
     mn_stack_factors factors[MN_STACK_DEPTH + 1];
@@ -281,13 +281,13 @@ template <class S> static void draw_and_check(std::mt19937 &random) {
     return least + (int)(random() % (unsigned)(most - least + 1));
   };
   problem p = {};
-  const int tiles = pick(1, S::Rows > 64 ? 2 : 4);
+  const int tiles = pick(1, S::Rows > 64 && S::Trains ? 2 : 4);
   p.rows = S::Rows * tiles - pick(1, S::Rows - 1), p.inputs = 8 * pick(1, S::W / 8), p.depth = pick(1, 4);
   do /* smaller groups make roundings large */
     p.groups = S::W / (S::T << pick(0, 3));
   while (S::W / p.groups < 8);
-  const double slopes[] = {0.01, 0, -0.5, 1};
-  p.slope = slopes[pick(0, 3)], p.outputs = pick(0, 1) ? pick(1, MN_STACK_HEAD) : 0;
+  const double slopes[] = {0.01, 0, -0.5, -0.9999, 1};
+  p.slope = slopes[pick(0, 4)], p.outputs = pick(0, 1) ? pick(1, MN_STACK_HEAD) : 0;
   p.labels = p.outputs > 1 && pick(0, 1), p.ctas = pick(1, tiles),
   p.reloads = S::Trains && p.depth > 2 && pick(0, 1);
   check<S>(p, random);

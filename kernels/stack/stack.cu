@@ -144,14 +144,14 @@ static mn_stack_plan plan_of(struct mn_device *device, const struct mn_stack *s)
   int shared = 0, major = 0;
   if (device->planes != 1 || s->depth > MN_STACK_DEPTH || s->outputs > MN_STACK_HEAD ||
       s->inputs > s->channels || s->inputs % 8 || s->rows > INT32_MAX / 2 ||
-      !(s->slope > -1 && s->slope <= 1))
+      !((float)s->slope > -1 && s->slope <= 1)) /* mn_stack_bend divides by 1 + slope */
     return {};
   if (cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device->ordinal) != cudaSuccess ||
       cudaDeviceGetAttribute(&shared, cudaDevAttrMaxSharedMemoryPerBlockOptin, device->ordinal) !=
           cudaSuccess ||
       major < 8)
     return {};
-  shared -= 256; /* the kernel's own */
+  shared -= 512; /* the kernel's own, and what aligns the rest */
   return device->plane_kind == MN_PLANES_BF16 ? mn_stack_shapes<MN_PLANES_BF16>::choose(s, shared)
                                               : mn_stack_shapes<MN_PLANES_FP16>::choose(s, shared);
 }
@@ -190,7 +190,7 @@ static mn_stack_args args_of(struct mn_device *device, const struct mn_stack *s,
   a.group = (int)(s->channels / s->groups);
   a.outputs = (int)s->outputs, a.stride = stride_of(s);
   a.reloads = plan.reloads;
-  a.eps = (float)s->eps, a.slope = (float)s->slope, a.bend = (float)((1 - s->slope) / (1 + s->slope)),
+  a.eps = (float)s->eps, a.slope = (float)s->slope, a.bend = mn_stack_bend(a.slope),
   a.scale = (float)s->scale;
   return a;
 }

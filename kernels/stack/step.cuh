@@ -59,7 +59,7 @@ template <class S> struct mn_stack_room {
   MN_EVERYWHERE mn_stack_room(int depth, bool has_head, bool reloads) {
     const int of_vectors = (depth * 3 * S::W + MN_STACK_HEAD) * (int)sizeof(float);
     head = depth * S::Image, vectors = head + (has_head ? MN_STACK_HEAD * S::Pitch : 0);
-    slots = vectors + (of_vectors + S::Pitch - 1) / S::Pitch * S::Pitch; /* for of_lane */
+    slots = vectors + (of_vectors + S::Pitch - 1) / S::Pitch * S::Pitch; /* at a multiple, for of_lane */
     dlogits = slots + (S::Trains ? depth + !reloads : S::Across == 1 ? 2 : 4) * S::Slot;
     sums = dlogits + (has_head ? S::Rows * 32 : 0);
     warps = sums + (S::Trains ? of_vectors : 0),

@@ -23,6 +23,11 @@ struct mn_stack_shape {
   static_assert(T % 2 == 0 && Eights % 2 == 0, "whole fragments");
 };
 
+/* What mn_stack_warp::activate multiplies |v| by, of the slope as the kernel has it. */
+static inline float mn_stack_bend(float slope) {
+  return (1 - slope) / (1 + slope);
+}
+
 /* The channel at a position, for slices of 8T. */
 MN_EVERYWHERE static inline int mn_stack_channel(unsigned T, unsigned position) {
   const unsigned in_slice = position % (8 * T);
@@ -62,8 +67,9 @@ template <class S> struct mn_stack_warp {
   MN_GPU static uint32_t at(uint32_t matrix, int row, int sixteen) {
     return matrix + (uint32_t)(row * Pitch + ((sixteen ^ (row & 7)) << 4));
   }
-  /* The same of the row that this lane names in ldmatrix, row8, or row8 + 8 where `eight` is 1. From there
-   * 8·n rows are added, and 16·n bytes are exclusively or'ed, if `sixteen` has none of n's bits. */
+  /* The same of the row that this lane names in ldmatrix, row8, or row8 + 8 where `eight` is 1, of a matrix
+   * at a multiple of Pitch. From there 8·n rows are added, and 16·n bytes are exclusively or'ed, if `sixteen`
+   * has none of n's bits. */
   MN_GPU uint32_t of_lane(uint32_t matrix, int eight, int sixteen) const {
     return matrix + (uint32_t)((8 * eight + row8) * Pitch + ((sixteen ^ row8) << 4));
   }
@@ -145,15 +151,15 @@ template <class S> struct mn_stack_warp {
   }
 
   /* y = x + x of a normalised value, which is (1 + slope)·v + (1 - slope)·|v|: for gamma and beta that are
-   * multiplied by 1 + slope, and bend = (1 - slope) / (1 + slope). */
+   * multiplied by 1 + slope. */
   MN_GPU static float activate(float z, float gamma, float beta, float bend) {
     const float v = fmaf(z, gamma, beta);
     return fmaf(fabsf(v), bend, v);
   }
 
   /* Normalised z becomes unit·dz. Adds to the sums of dz, g·ẑ and g, with g half of what the block's formulas
-   * call g (kernels/kernels.h). gamma and beta as activate takes them: 1 + bend, 2 / (1 + slope), makes
-   * them doubled ones. */
+   * call g (kernels/kernels.h). gamma and beta as activate takes them are doubled ones, as those formulas
+   * want them, times 1 + bend = 2 / (1 + slope). */
   MN_GPU void backward(tile &z, tile &dy, float (&sums)[3][T], const float (&rstd)[Own],
                        const float (&gamma)[T], const float (&beta)[T], float slope, float bend,
                        float unit) const {
@@ -208,8 +214,8 @@ template <class S> struct mn_stack_warp {
               first ? make_float4(0, 0, 0, 0) : __ldcg(sums + ((m + a) * (W / 8) + n + b) * 32 + lane);
       const uint32_t left = of_lane(dz, upper8, left8) ^ (uint32_t)(m << 5),
                      right = of_lane(x, left8, upper8) ^ (uint32_t)(n << 4);
-      constexpr int Ahead =
-          S::Rows < 64 ? S::Rows / 16 : 4; /* loads of that many steps, then their products */
+      constexpr int Ahead = S::Rows < 64 ? S::Rows / 16 : 4; /* steps whose loads are under way at once */
+      static_assert(S::Rows % (16 * Ahead) == 0, "whole turns");
       _Pragma("unroll 1") for (int k = 0; k < S::Rows; k += 16 * Ahead) {
         uint32_t a[Ahead][Tall][4], b[Ahead][Wide / 2][4];
         MN_UNROLL(int s = 0; s < Ahead; s++) {

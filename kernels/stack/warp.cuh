@@ -110,7 +110,7 @@ MN_GPU void mn_warps_sync(int barrier, int threads) {
   asm volatile("bar.sync %0, %1;" ::"r"(barrier), "r"(threads) : "memory");
 }
 
-/* slope·g where v is not positive. Written together, many of them need no registers for their conditions. */
+/* slope·g where v is not positive, in one statement: the compiler would keep many conditions in registers. */
 MN_GPU float mn_leaky_gradient(float g, float v, float slope) {
   asm("{.reg .pred up;\n setp.gt.f32 up, %1, 0f00000000;\n @!up mul.f32 %0, %0, %2;}"
       : "+f"(g)
