@@ -30,8 +30,9 @@ struct mn_stack_args {
   int *nonfinite, mark;
   int rows, inputs, depth, group, outputs, stride; /* outputs: the head's; 0 without */
   bool reloads;                                    /* x makes room for dz, and is loaded again */
-  bool measures;                 /* dz's factors are those that stand there, and what overflows is no fault */
-  float eps, slope, bend, scale; /* dy = scale·(y − target), or scale·(softmax(y) − onehot(label)) */
+  bool measures;          /* dz's factors are those that stand there, and what overflows is no fault */
+  float eps, slope, bend; /* mn_stack_bend(slope) */
+  float scale;            /* dy = scale·(y − target), or scale·(softmax(y) − onehot(label)) */
 };
 
 /* A CTA's part, in floats: dW in fragments, and the sums of dbias, dgamma and dbeta, of each block; the
@@ -69,9 +70,9 @@ template <class S> struct mn_stack_room {
 
 template <class S> struct mn_stack_step {
   typedef mn_stack_warp<S> warp;
-  static constexpr int W = S::W, T = S::T, Eights = S::Eights, Own = 2 * Eights, Pitch = S::Pitch;
+  static constexpr int W = S::W, T = S::T, Eights = S::Eights, Own = warp::Own, Pitch = S::Pitch;
   static constexpr bool Scaled = S::Kind != MN_PLANES_BF16;
-  static constexpr int First = S::Across > 1 ? 2 : 0; /* of a forward's two slots for x */
+  static constexpr int First = S::Across > 1 ? 2 : 0; /* the first of a forward's two slots for x */
   const mn_stack_args &p;
   const warp t;
   const mn_stack_room<S> room;
@@ -241,7 +242,8 @@ template <class S> struct mn_stack_step {
     }
   }
 
-  /* The loss of the last block, of which z is normalised, and dy in place of the targets in d. */
+  /* The loss of the last block, of which z is normalised, and dy in place of the targets in d. Rows behind
+   * the last are copies of it with weight 0. */
   MN_GPU void squared_errors(const float (&gamma)[T], const float (&beta)[T]) {
     MN_UNROLL(int r = 0; r < Own; r++) {
       const float there = row_of(r) < left ? 1 : 0;
