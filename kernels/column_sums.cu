@@ -81,26 +81,14 @@ static sink<Rule, Real> sink_of(struct mn_device *device, int64_t channels,
   return to;
 }
 
-/* The vectors of a block are updated by one kind of rule; without an update any will do. */
-static enum mn_rule_kind rule_of(const struct mn_epilogue *const targets[3]) {
-  const struct mn_rule *rule = NULL;
-  for (int i = 0; i < 3; i++) {
-    if (!targets[i] || targets[i]->kind != MN_UPDATE) continue;
-    MN_REQUIRE(!rule || rule->kind == targets[i]->update->rule->kind);
-    rule = targets[i]->update->rule;
-  }
-  return rule ? rule->kind : MN_SGD;
-}
-
 template <typename Real>
 mn_status mn_column_sums_cuda<Real>::run(struct mn_device *device, void *sums, int64_t chunks,
                                          int64_t channels, const struct mn_epilogue *const targets[3],
                                          const struct mn_reduction *loss) {
-  mn_summands summands = {};
-  if (loss) summands = mn_summands_of(device, loss);
+  const mn_summands summands = loss ? mn_summands_of(device, loss) : mn_summands{};
   const unsigned grid = mn_cuda_grid(summands.spans + 3 * (int64_t)mn_cuda_grid(channels, 32), 1);
   const unsigned threads = chunks <= 64 ? MN_CUDA_THREADS : 1024; /* a loss's span needs MN_CUDA_THREADS */
-  mn_by_rule<Real>(rule_of(targets), [&](auto rule) {
+  mn_by_rule<Real>(mn_rule_of(targets, 3)->kind, [&](auto rule) {
     typedef decltype(rule) Rule;
     sinks<Rule, Real> all;
     for (int i = 0; i < 3; i++) all.of[i] = sink_of<Rule, Real>(device, channels, targets[i]);

@@ -49,9 +49,8 @@ struct mn_cuda {
   cudaEvent_t staged; /* the end of a piece of download_beside's (memory.cu), */
   void *staging;      /* and its MN_CUDA_STAGING bytes of pinned memory, which the first call allocates */
   cublasLtHandle_t blas;
-  void *workspace; /* MN_CUDA_WORKSPACE bytes, cuBLASLt's own, allocated by its first product (gemm.cu) */
-  void *scratch;   /* MN_CUDA_WORKSPACE bytes: rows of a product for an update or a sum (gemm.cu), allocated
-                      by the first */
+  void *workspace; /* MN_CUDA_WORKSPACE bytes: cuBLASLt's own, or a product's parts; as scratch */
+  void *scratch;   /* as many: rows of a product for an update or a sum; the first allocates it (gemm.cu) */
   float *alpha;    /* [2] alpha and beta of a scaled product of cuBLASLt's */
   unsigned *spans_done;      /* how many spans of the running sum are done (reduce.cuh); 0 between launches */
   struct mn_matmul *matmuls; /* the matmuls of the last shapes (gemm.cu); */

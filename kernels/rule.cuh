@@ -73,6 +73,18 @@ template <typename Real, typename Work> static auto mn_by_rule(enum mn_rule_kind
   return kind == MN_SGD ? work(mn_sgd<Real>()) : work(mn_adamw<Real>());
 }
 
+/* The rule by which sinks, of which some may be NULL, update: of one kind. Without an update any will do. */
+static inline const struct mn_rule *mn_rule_of(const struct mn_epilogue *const *sinks, int count) {
+  static const struct mn_rule none = {};
+  const struct mn_rule *rule = &none;
+  for (int i = 0; i < count; i++) {
+    if (!sinks[i] || sinks[i]->kind != MN_UPDATE) continue;
+    MN_REQUIRE(rule == &none || rule->kind == sinks[i]->update->rule->kind);
+    rule = sinks[i]->update->rule;
+  }
+  return rule;
+}
+
 /* The moments of an update's weights, from element `offset` on: those that it has. */
 template <class Rule, typename Real> struct mn_moments {
   Real *of[Rule::MOMENTS]; /* NULL in an update without them */

@@ -1,74 +1,9 @@
-/* All epilogues of the Hopper GEMM, for the file that compiles them for one kind of planes; store and add
- * stand here. */
+/* All epilogues of the Hopper GEMM, for the file that compiles them for one kind of planes. */
 #ifndef MN_KERNELS_HOPPER_EPILOGUES_CUH
 #define MN_KERNELS_HOPPER_EPILOGUES_CUH
 
 #include "kernels/hopper/block.cuh"
 #include "kernels/hopper/update.cuh"
-
-struct store_arguments {
-  float *into;
-  mn_planes plane; /* in place of `into` */
-  int64_t rows, cols, pitch;
-  const int *nonfinite;
-};
-
-/* into = d, or, unless a value was not finite, into += d. */
-template <bool Add, class Tile> struct store_epilogue {
-  typedef store_arguments arguments;
-  typedef Tile tile;
-  enum { COLS = tile::COLS, WIDE = COLS < 128 ? COLS : 128, HIGH = MN_STAGING_FLOATS / WIDE };
-  enum { NARROWS = !Add && tile::KIND != MN_PLANES_FP16X2 };
-  typedef mn_staging_lane<WIDE> part;
-  struct state {};
-
-  static MN_GPU void prefetch(const arguments &a, int64_t row, int64_t col, int lane) {
-    if constexpr (Add) mn_tile_prefetch<tile>(a.into, a.rows, a.cols, row, col, lane);
-  }
-
-  static MN_GPU void begin(const arguments &, state &, const mn_coord &) {}
-
-  static MN_GPU void finish(const arguments &a, state &, const mn_result<tile> &result, const mn_coord &at,
-                            const mn_coord &, float *staging) {
-    const part mine;
-    if (Add && *a.nonfinite) return;
-    MN_UNROLL(int across = 0; across < COLS; across += WIDE)
-      MN_UNROLL(int down = 0; down < result.ROWS; down += HIGH) {
-        result.template stage<WIDE, HIGH>(staging, across, down);
-        const int64_t row = at.row + down + mine.row, col = at.col + across + mine.col;
-        int64_t to = row * a.pitch + col;
-        MN_UNROLL(int i = 0; i < part::VECTORS; i++, to += part::ROW_STEP * a.pitch) {
-          float values[4], before[4];
-          if (col >= a.cols || row + i * part::ROW_STEP >= a.rows) break;
-          mine.read(values, staging, i);
-          if constexpr (Add) {
-            mn_load<4>(before, a.into + to);
-            MN_UNROLL(int j = 0; j < 4; j++) values[j] += before[j];
-          }
-          if (NARROWS && a.plane.high)
-            mn_planes_store<4>(mn_planes_as<tile::KIND>(a.plane), 1, to, values);
-          else
-            mn_store<4>(a.into + to, values);
-        }
-      }
-  }
-};
-
-template <bool Add, class Tile>
-static mn_status launch_store(struct mn_device *device, const struct mn_hopper_product *p,
-                              const struct mn_epilogue *e) {
-  store_arguments arguments = {static_cast<float *>(e->into),
-                               {},
-                               p->rows,
-                               p->cols,
-                               p->pitch > 0 ? p->pitch : p->cols,
-                               device->nonfinite};
-  if (e->narrow) arguments.plane = mn_planes_at(arguments.into, Tile::KIND);
-  typedef store_epilogue<Add, Tile> epilogue;
-  return p->form == MN_NT   ? mn_hopper_launch<MN_NT, epilogue>(device, p, arguments)
-         : p->form == MN_NN ? mn_hopper_launch<MN_NN, epilogue>(device, p, arguments)
-                            : mn_hopper_launch<MN_TN, epilogue>(device, p, arguments);
-}
 
 template <bool Add, enum mn_plane_kind Kind>
 static mn_status store(struct mn_device *device, const struct mn_hopper_product *p,
@@ -82,23 +17,18 @@ static mn_status store(struct mn_device *device, const struct mn_hopper_product 
 template <enum mn_plane_kind Kind>
 mn_hopper_launcher *mn_hopper<Kind>::plan(const struct mn_device *device, const struct mn_hopper_product *p,
                                           const struct mn_epilogue *epilogue) {
-  if (mn_is_block(epilogue->kind)) return plan_block<Kind>(device, p, epilogue);
-  if (epilogue->kind == MN_UPDATE) return plan_update<Kind>(device, p, epilogue->update);
-  if (!mn_aligned(16, epilogue->into) ||
-      (Kind != MN_PLANES_FP16X2 && !mn_tiles_fill<mn_plain_tile<Kind>>(device, p)))
-    return NULL;
-  switch (epilogue->kind) {
-  case MN_STORE:
-    return store<false, Kind>;
-  case MN_ADD:
-    return store<true, Kind>;
-  case MN_REDUCE_SCATTER:
-    return mn_hopper_reduce_scatter;
-  case MN_REDUCE_SCATTER_ROWS:
-    return mn_hopper_reduce_scatter_rows;
-  default:
-    return NULL;
-  }
+  const enum mn_epilogue_kind kind = epilogue->kind;
+  if (mn_is_block(kind)) return plan_block<Kind>(device, p, epilogue);
+  if (kind == MN_UPDATE) return plan_update<Kind>(device, p, epilogue->update);
+  if (!mn_aligned(16, epilogue->into)) return NULL;
+  if ((kind == MN_STORE || kind == MN_ADD) && !epilogue->narrow && shares_pay<Kind>(p))
+    return share_out<Kind>;
+  if (Kind != MN_PLANES_FP16X2 && !mn_tiles_fill<mn_plain_tile<Kind>>(device, p)) return NULL;
+  return kind == MN_STORE                 ? store<false, Kind>
+         : kind == MN_ADD                 ? store<true, Kind>
+         : kind == MN_REDUCE_SCATTER      ? mn_hopper_reduce_scatter
+         : kind == MN_REDUCE_SCATTER_ROWS ? mn_hopper_reduce_scatter_rows
+                                          : NULL;
 }
 
 #endif

@@ -64,6 +64,7 @@ enum {
 struct mn_tile_schedule {
   int down, across, k_blocks; /* clusters down, tiles across, k-blocks deep */
   int panel;                  /* clusters down that are computed before the next column of tiles */
+  int share;                  /* the rows of a share of the depth, of which k_blocks are the k-blocks */
 };
 
 /* An element of the result. */
@@ -197,6 +198,7 @@ static MN_GPU void mn_producer(const mn_operands<Epilogue::tile::PLANES> &operan
       max(schedule.k_blocks - MN_PREFETCH_DISTANCE, min(schedule.k_blocks, (int)Tile::STAGES) - 1);
   for (int item = mn_cluster(); item < schedule.down * schedule.across; item += mn_clusters()) {
     const mn_coord tile = mn_warp_coord<Tile>(schedule, item, 0);
+    const int share = Form == MN_TN && Tile::EPILOGUE_WARPS == 0 ? (int)tile.row / schedule.share : 0;
     int col = (int)tile.col + __clusterRelativeBlockRank() * (Tile::COLS / Tile::CLUSTER);
     const CUtensorMap *b = operands.b;
     if (Apart && col >= operands.first && col < operands.first + operands.each)
@@ -206,12 +208,12 @@ static MN_GPU void mn_producer(const mn_operands<Epilogue::tile::PLANES> &operan
       mn_barrier_wait(shared.empty + 8 * pipeline.stage, pipeline.parity ^ 1);
       if (lane == 0) {
         mn_barrier_expect(full, mn_stage_bytes<Tile>);
-        int depth = k * MN_K_BLOCK, depth_a = depth;
+        int depth = (share * schedule.k_blocks + k) * MN_K_BLOCK, depth_a = depth;
         const CUtensorMap *a = operands.a;
         if (Form == MN_NT && Tile::KIND == MN_PLANES_BF16 && operands.each > 0)
           a = mn_gathered_at(operands, schedule.k_blocks * MN_K_BLOCK, depth_a, depth);
         mn_stage_load<Form, Tile>(a, b, shared.stages + pipeline.stage * mn_stage_bytes<Tile>, full,
-                                  (int)tile.row, col, depth_a, depth);
+                                  (int)tile.row - share * schedule.share, col, depth_a, depth);
       }
       __syncwarp();
       if (k == prefetch) Epilogue::prefetch(arguments, tile.row, tile.col, lane);
@@ -512,9 +514,10 @@ static mn_status mn_hopper_launch(struct mn_device *device, const struct mn_hopp
     MN_TRY(mn_hopper_tensor_map(device, &operands.b[i], p->planes, p->b[i], Form != MN_NT, p->cols, p->depth,
                                 p->pitch, tile::COLS / tile::CLUSTER));
   }
-  const int down = (int)mn_tiles_down<tile>(p) / tile::CLUSTER;
-  const mn_tile_schedule schedule = {down, (int)mn_tiles_across<tile>(p),
-                                     (int)((p->depth + MN_K_BLOCK - 1) / MN_K_BLOCK), std::min(panel, down)};
+  const int each = (int)mn_tiles_down<tile>(p), shares = std::max(p->shares, 1);
+  const int down = shares * each / tile::CLUSTER, deep = shares * MN_K_BLOCK;
+  const mn_tile_schedule schedule = {down, (int)mn_tiles_across<tile>(p), (int)((p->depth + deep - 1) / deep),
+                                     std::min(panel, down), each * tile::ROWS};
   int reserved_sms = device->reserved_sms;
   if (device->cuda->agreement) { /* whose CTAs must find a multiprocessor while this kernel waits for them */
     reserved_sms += MN_AGREEMENT_MULTIPROCESSORS;

@@ -10,8 +10,8 @@
 struct mn_hopper_product {
   enum mn_form form;
   int64_t rows, cols, depth;
-  int64_t pitch; /* from row to row of b and d, of which `cols` columns are computed: MN_STORE of a MN_NN or
-                    MN_TN product; 0 for cols */
+  int64_t pitch; /* from row to row of b and d, if not `cols`: MN_STORE of MN_NN or MN_TN; or 0 */
+  int shares; /* of MN_TN's depth, each with a result of its own, one of whole tiles below the other; or 0 */
   enum mn_plane_kind planes;
   const void *a[2], *b[2];
   const struct mn_scale *scale_a, *scale_b; /* NULL in bfloat16 */
@@ -24,11 +24,11 @@ typedef mn_status mn_hopper_launcher(struct mn_device *device, const struct mn_h
 
 /* The launcher for this product with this epilogue; NULL if the Hopper GEMM cannot compute it, or is not
  * expected to be faster than the library: compute capability 9.0; rows of multiples of 16 bytes; 16-byte
- * alignment; and tiles that fill the GPU or, for an update or a block epilogue, little depth. Two planes are
- * of no use to the library: with them any number of tiles will do, except for a block epilogue. A block
- * epilogue must have all of its operations, groups of 8, 16, 32, 64, 128 or 256 channels (at most as many as
- * the tile has columns), and, in a loss or a backward, dz in planes only. An update must come from a MN_TN
- * product. All other epilogues use epilogue->into. */
+ * alignment; and tiles that fill the GPU or, for an update or a block epilogue, little depth, or for dzᵀ·x of
+ * a narrow block much of it (shares.cuh). Two planes are of no use to the library: with them any number of
+ * tiles will do, except for a block epilogue. A block epilogue must have all of its operations, groups of 8,
+ * 16, 32, 64, 128 or 256 channels (at most as many as the tile has columns), and, in a loss or a backward, dz
+ * in planes only. An update must come from a MN_TN product. All other epilogues use epilogue->into. */
 mn_hopper_launcher *mn_hopper_plan(const struct mn_device *device, const struct mn_hopper_product *p,
                                    const struct mn_epilogue *epilogue);
 

@@ -2,8 +2,7 @@
 #ifndef MN_KERNELS_HOPPER_UPDATE_CUH
 #define MN_KERNELS_HOPPER_UPDATE_CUH
 
-#include "kernels/hopper/gemm.cuh"
-#include "kernels/rule.cuh"
+#include "kernels/hopper/shares.cuh"
 
 template <class Rule> struct update_arguments {
   mn_weight<float> w;
@@ -203,6 +202,7 @@ static mn_hopper_launcher *plan_update(const struct mn_device *device, const str
   if (p->form != MN_TN || !u->w->planes[0] ||
       !mn_aligned(16, u->w->real, u->w->planes[0], u->w->planes[1], u->w->low, u->m, u->v))
     return NULL;
+  if (shares_pay<Kind>(p)) return share_out<Kind>;
   if constexpr (Kind == MN_PLANES_BF16)
     if (u->w->low) return plan_rule<true, Kind>(device, p, u);
   return plan_rule<false, Kind>(device, p, u);

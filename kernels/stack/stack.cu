@@ -1,17 +1,7 @@
 /* A narrow stack's run: its kernel, then one that adds the CTAs' parts in their order and applies every
  * parameter's sink to its gradient. */
-#include "kernels/rule.cuh"
+#include "kernels/parts.cuh"
 #include "kernels/stack/shapes.cuh"
-
-enum { SLICES = 16, SPAN = 128 }; /* a CTA adds SPAN sums, each in SLICES of the parts */
-
-/* A parameter's sink. */
-template <class Rule> struct sink {
-  int kind; /* enum mn_epilogue_kind; −1 if not wanted */
-  float *into;
-  mn_weight<float> w;
-  mn_moments<Rule, float> moments;
-};
 
 template <class Rule> struct sums_args {
   const float *parts;
@@ -21,38 +11,7 @@ template <class Rule> struct sums_args {
   bool measures;
   mn_scale *dz[MN_STACK_DEPTH + 1];
   Rule rule;
-  sink<Rule> sinks[MN_STACK_DEPTH + 1][4];
-};
-
-/* An element of a parameter, and what its update reads. */
-template <class Rule> struct element {
-  const sink<Rule> *to; /* NULL: not wanted */
-  int64_t at;
-  float value[1], moments[Rule::MOMENTS], factor;
-  typename Rule::loaded rates;
-  MN_GPU void load() {
-    if (!to) return;
-    if (to->kind == MN_ADD) value[0] = __ldcg(to->into + at);
-    if (to->kind != MN_UPDATE) return;
-    value[0] = to->w.low ? mn_join_halves(__ldcg(to->w.planes.high + at), __ldcg(to->w.low + at))
-                         : __ldcg(to->w.real + at);
-    MN_UNROLL(int k = 0; k < Rule::MOMENTS; k++)
-      moments[k] = to->moments.of[k] ? __ldcg(to->moments.of[k] + at) : 0;
-  }
-  MN_GPU void load_factors(const Rule &rule) {
-    if (to && to->kind == MN_UPDATE) factor = mn_planes_factor(to->w.planes), rates = rule.load();
-  }
-  MN_GPU void apply(const Rule &rule, int nonfinite, float gradient) {
-    if (!to || (to->kind != MN_STORE && nonfinite)) return;
-    if (to->kind != MN_UPDATE) {
-      to->into[at] = to->kind == MN_ADD ? value[0] + gradient : gradient;
-      return;
-    }
-    rule.step(rates, to->moments.of[0] != NULL, gradient, value[0], moments[0], moments[Rule::MOMENTS - 1]);
-    MN_UNROLL(int k = 0; k < Rule::MOMENTS; k++)
-      if (to->moments.of[k]) to->moments.of[k][at] = moments[k];
-    mn_weight_store<1>(to->w, factor, at, value, 1);
-  }
+  mn_sink<Rule> sinks[MN_STACK_DEPTH + 1][4];
 };
 
 /* Element `at` of a weight's fragments: its row and column, as positions. */
@@ -63,10 +22,10 @@ static MN_GPU void place(int at, int width, int &row, int &col) {
 }
 
 /* The element whose gradient is the sum at `at` of the parts. */
-template <class Rule> static MN_GPU element<Rule> find(const sums_args<Rule> &p, int at) {
+template <class Rule> static MN_GPU mn_element<Rule> find(const sums_args<Rule> &p, int at) {
   const int W = p.width, T = p.lane_channels;
   const mn_stack_part part(W, p.depth, p.outputs > 0);
-  element<Rule> e = {};
+  mn_element<Rule> e = {};
   int row, col;
   if (at < part.vectors) {
     const int l = at / (W * W), cols = l ? W : p.inputs;
@@ -111,11 +70,11 @@ template <class Rule> static __device__ void take_scalars(const sums_args<Rule> 
 /* Parameters and moments are loaded, from the L2 cache, before the kernel that writes the parts has ended: it
  * writes none of them, and began when the last update had ended. */
 template <class Rule>
-static __global__ void __launch_bounds__(SLICES * 32) sums_kernel(const __grid_constant__ sums_args<Rule> p) {
-  __shared__ float4 slices[SLICES][32];
-  const int lane = (int)threadIdx.x % 32, slice = (int)threadIdx.x / 32, at = ((int)blockIdx.x - 1) * SPAN;
-  element<Rule> of = {};
-  if (threadIdx.x < SPAN && blockIdx.x > 0) of = find(p, at + (int)threadIdx.x), of.load();
+static __global__ void __launch_bounds__(MN_SLICES * 32)
+    sums_kernel(const __grid_constant__ sums_args<Rule> p) {
+  const int at = ((int)blockIdx.x - 1) * MN_SPAN;
+  mn_element<Rule> of = {};
+  if (threadIdx.x < MN_SPAN && blockIdx.x > 0) of = find(p, at + (int)threadIdx.x), of.load();
 #if __CUDA_ARCH__ >= 900
   cudaGridDependencySynchronize();
   cudaTriggerProgrammaticLaunchCompletion();
@@ -123,19 +82,9 @@ static __global__ void __launch_bounds__(SLICES * 32) sums_kernel(const __grid_c
   if (blockIdx.x == 0) return take_scalars(p);
   const int nonfinite = __ldcg(p.nonfinite);
   of.load_factors(p.rule);
-  const float4 *from = reinterpret_cast<const float4 *>(p.parts + at) + lane;
-  const bool there = at + 4 * lane < mn_stack_part(p.width, p.depth, p.outputs > 0).scalars;
-  float4 sum = make_float4(0, 0, 0, 0);
-  _Pragma("unroll 8") for (int c = slice; c < p.count && there; c += SLICES) {
-    const float4 v = __ldcg(from + (int64_t)c * (p.stride / 4));
-    sum.x += v.x, sum.y += v.y, sum.z += v.z, sum.w += v.w;
-  }
-  slices[slice][lane] = sum;
-  __syncthreads();
-  if (threadIdx.x >= SPAN) return;
-  float all = 0;
-  MN_UNROLL(int k = 0; k < SLICES; k++) all += reinterpret_cast<const float *>(slices[k])[threadIdx.x];
-  of.apply(p.rule, nonfinite, all);
+  const int end = mn_stack_part(p.width, p.depth, p.outputs > 0).scalars;
+  const float sum = mn_parts_sum(p.parts, p.count, p.stride, at, end);
+  of.apply(p.rule, nonfinite, sum);
 }
 
 /* ---- the host's side ---- */
@@ -195,30 +144,10 @@ static mn_stack_args args_of(struct mn_device *device, const struct mn_stack *s,
   return a;
 }
 
-template <class Rule>
-static sink<Rule> sink_of(struct mn_device *device, const struct mn_epilogue *epilogue) {
-  sink<Rule> to = {};
-  to.kind = epilogue ? (int)epilogue->kind : -1;
-  if (!epilogue) return to;
-  if (epilogue->kind == MN_REDUCE_SCATTER_ROWS) to.kind = MN_STORE; /* the caller sums */
-  MN_REQUIRE(to.kind == MN_STORE || to.kind == MN_ADD || to.kind == MN_UPDATE);
-  to.into = static_cast<float *>(epilogue->into);
-  if (epilogue->kind != MN_UPDATE) return to;
-  to.w = mn_weight_of<float>(device, epilogue->update->w);
-  to.moments = mn_moments_of<Rule, float>(epilogue->update, 0);
-  return to;
-}
-
-static const struct mn_rule *rule_of(const struct mn_stack *s) {
-  static const struct mn_rule none = {};
-  for (int k = 0; s->sinks && k < 4 * s->depth + 2 * (s->outputs > 0); k++)
-    if (s->sinks[k] && s->sinks[k]->kind == MN_UPDATE) return s->sinks[k]->update->rule;
-  return &none;
-}
-
 static mn_status run_sums(struct mn_device *device, const struct mn_stack *s, const mn_stack_plan &plan,
                           bool measures) {
-  const struct mn_rule *rule = rule_of(s);
+  const int sinks = s->sinks ? 4 * s->depth + 2 * (s->outputs > 0) : 0;
+  const struct mn_rule *rule = mn_rule_of(s->sinks, sinks);
   return mn_by_rule<float>(rule->kind, [&](auto of) {
     typedef decltype(of) Rule;
     const mn_stack_part part((int)s->channels, s->depth, s->outputs > 0);
@@ -231,10 +160,11 @@ static mn_status run_sums(struct mn_device *device, const struct mn_stack *s, co
     for (int l = 0; l < s->depth + (s->outputs > 0); l++) {
       a.dz[l] = s->layers[l].dz;
       for (int k = 0; k < (l < s->depth ? 4 : 2); k++)
-        a.sinks[l][k] = sink_of<Rule>(device, s->sinks ? s->sinks[4 * l + k] : NULL);
+        a.sinks[l][k] = mn_sink_of<Rule>(device, sinks ? s->sinks[4 * l + k] : NULL);
     }
-    const unsigned groups = measures ? 0 : mn_cuda_grid(part.scalars, SPAN);
-    return mn_cuda_launch_dependent("stack_sums", device, 1 + groups, SLICES * 32, 0, sums_kernel<Rule>, a);
+    const unsigned groups = measures ? 0 : mn_cuda_grid(part.scalars, MN_SPAN);
+    return mn_cuda_launch_dependent("stack_sums", device, 1 + groups, MN_SLICES * 32, 0, sums_kernel<Rule>,
+                                    a);
   });
 }
 

@@ -55,7 +55,10 @@ def product(x, weight, way):
 
 
 def block(p, x, groups, way):
+  """Or the head, which has no gamma."""
   z = product(x, p["weight"], way) + p["bias"]
+  if "gamma" not in p:
+    return z
   grouped = z.reshape(z.shape[0], groups, -1)
   centred = grouped - grouped.mean(axis=2, keepdims=True)
   scaled = centred * jax.lax.rsqrt((centred * centred).mean(axis=2, keepdims=True) + 1e-5)
@@ -75,9 +78,16 @@ def forward(p, x, groups, way):
   return blocks(p, x, groups, way).astype(way.dtype)
 
 
+def loss(y, target):
+  """target: values, or classes."""
+  if target.ndim == y.ndim:
+    return jnp.mean((y - target) ** 2)
+  return -jnp.mean(jnp.take_along_axis(jax.nn.log_softmax(y), target[:, None], axis=1))
+
+
 @functools.partial(jax.jit, static_argnums=(4, 5), donate_argnums=(0, 1))
 def step(p, momenta, x, target, groups, way):
-  gradients = jax.grad(lambda p: way.scale * jnp.mean((blocks(p, x, groups, way) - target) ** 2))(p)
+  gradients = jax.grad(lambda p: way.scale * loss(blocks(p, x, groups, way), target))(p)
   momenta = jax.tree.map(lambda m, g: 0.9 * m + g, momenta, gradients)
   return jax.tree.map(lambda w, m: w - 1e-6 / way.scale * m, p, momenta), momenta
 
@@ -99,8 +109,8 @@ class Jax(timing.Peer):
     self.key, key = jax.random.split(self.key)
     return jax.random.uniform(key, sizes, minval=-bound, maxval=bound)
 
-  def open(self, shape, precision):
-    self.shape, self.key, self.ways = shape, jax.random.key(7), WAYS[precision]
+  def open(self, shape, precision, classes=0):
+    self.shape, self.classes, self.key, self.ways = shape, classes, jax.random.key(7), WAYS[precision]
     return [(row, what) for row in self.ways for what in ("forward", "step")]
 
   def parameters(self, inputs, channels):
@@ -113,12 +123,16 @@ class Jax(timing.Peer):
     rows, *widths, groups = self.shape
     way = self.ways[row]
     p = [self.parameters(a, b) for a, b in zip(widths, widths[1:])]
+    if self.classes:
+      head = self.parameters(widths[-1], self.classes)
+      p.append({"weight": head["weight"], "bias": head["bias"]})
     x = self.random(rows, widths[0]).astype(way.dtype)
     if what == "forward":
       p = jax.tree.map(lambda w: w.astype(way.dtype), p)
       state = forward(p, x, groups, way)
     else:
-      target, state = self.random(rows, widths[-1]), (p, jax.tree.map(jnp.zeros_like, p))
+      target = jnp.arange(rows) % self.classes if self.classes else self.random(rows, widths[-1])
+      state = p, jax.tree.map(jnp.zeros_like, p)
 
     def call():
       nonlocal state

@@ -29,11 +29,11 @@ struct minnow_peer {
   void *flushed;                     /* taken by the first minnow_peer_cold */
 };
 
-/* shape: N, I, the C of each block, G; `numbers` of them. Products are those of the first block: by the
+/* shape: N, I, the C of each block, G; `numbers` of them; classes: of a head's cross-entropy, or 0. Products are those of the first block: by the
  * library, but "product", which is x*W^T by whatever GEMM a forward takes. `*out` is the caller's, for
  * minnow_peer_close. */
 MN_API int minnow_peer_open(struct minnow_peer **out, const char *what, const int64_t *shape, int numbers,
-                            const char *device, const char *precision);
+                            int classes, const char *device, const char *precision);
 MN_API void minnow_peer_close(struct minnow_peer *peer); /* NULL is fine */
 MN_API int minnow_peer_call(struct minnow_peer *peer);
 MN_API int minnow_peer_sync(struct minnow_peer *peer);
@@ -56,14 +56,25 @@ static mn_status fill(struct mn_device *device, struct mn_tensor *tensor, uint32
   return mn_tensor_uniform(device, tensor, SEED, MN_RANDOM_CHECK + which, 0, 1);
 }
 
+static mn_status fill_labels(struct minnow_peer *p, int64_t rows, int classes) {
+  int32_t *labels = malloc((size_t)rows * sizeof *labels);
+  if (!labels) return mn_fail(MN_NO_MEMORY, "no memory for labels");
+  for (int64_t i = 0; i < rows; i++) labels[i] = (int32_t)(i % classes);
+  mn_status status = mn_copy(p->device, p->pass->labels, labels, (size_t)rows * sizeof *labels);
+  if (status == MN_OK) status = mn_synchronize(p->device);
+  free(labels);
+  return status;
+}
+
 /* The rate is so small that no number of steps leads the weights anywhere. */
-static mn_status open_model(struct minnow_peer *p, const int64_t *shape, int numbers) {
+static mn_status open_model(struct minnow_peer *p, const int64_t *shape, int numbers, int classes) {
   struct mn_model_config config = {.inputs = shape[1],
                                    .depth = numbers - 3,
                                    .groups = shape[numbers - 1],
                                    .eps = 1e-5,
                                    .slope = 0.01,
-                                   .loss = MN_LOSS_MSE,
+                                   .head = classes,
+                                   .loss = classes ? MN_LOSS_CROSS_ENTROPY : MN_LOSS_MSE,
                                    .plan = MN_PLAN_STACK};
   if (config.depth > MN_MODEL_DEPTH) return mn_fail(MN_USAGE, "%ld blocks are too many", (long)config.depth);
   memcpy(config.hidden, shape + 2, (size_t)config.depth * sizeof *shape);
@@ -83,7 +94,8 @@ static mn_status open_model(struct minnow_peer *p, const int64_t *shape, int num
   enum mn_pass_kind kind = p->what == STEP ? MN_PASS_TRAIN : MN_PASS_FORWARD;
   MN_TRY(mn_pass_open(&p->pass, p->model, kind, shape[0], 1, 0));
   MN_TRY(fill(p->device, p->pass->x, 2));
-  return p->pass->target ? fill(p->device, p->pass->target, 3) : MN_OK;
+  if (p->pass->target) return fill(p->device, p->pass->target, 3);
+  return p->what == STEP && classes ? fill_labels(p, shape[0], classes) : MN_OK;
 }
 
 /* x [N, I], W [C, I] and dz [N, C] are the operands, two of them at a time. */
@@ -108,19 +120,19 @@ static mn_status open_copy(struct minnow_peer *p) {
 }
 
 static mn_status open_parts(struct minnow_peer *p, const char *what, const int64_t *shape, int numbers,
-                            const char *name, const char *precision) {
+                            int classes, const char *name, const char *precision) {
   while (p->what < WHATS && strcmp(names[p->what], what) != 0) p->what++;
   if (p->what == WHATS) return mn_fail(MN_USAGE, "nothing to time is called '%s'", what);
   MN_TRY(mn_device_open(&p->device, name, precision));
   if (p->what == COPY) return open_copy(p);
-  return p->what < PRODUCT_NT ? open_model(p, shape, numbers) : open_product(p, shape);
+  return p->what < PRODUCT_NT ? open_model(p, shape, numbers, classes) : open_product(p, shape);
 }
 
 int minnow_peer_open(struct minnow_peer **out, const char *what, const int64_t *shape, int numbers,
-                     const char *device, const char *precision) {
+                     int classes, const char *device, const char *precision) {
   struct minnow_peer *p = *out = calloc(1, sizeof *p);
   if (!p) return mn_fail(MN_NO_MEMORY, "no memory for a peer");
-  mn_status status = open_parts(p, what, shape, numbers, device, precision);
+  mn_status status = open_parts(p, what, shape, numbers, classes, device, precision);
   if (status == MN_OK) return MN_OK;
   minnow_peer_close(p);
   *out = NULL;

@@ -44,8 +44,8 @@ class Minnow(timing.Peer):
     if status:
       raise RuntimeError(self.lib.mn_message().decode())
 
-  def open(self, shape, precision):
-    self.shape, self.precision = shape, precision
+  def open(self, shape, precision, classes=0):
+    self.shape, self.precision, self.classes = shape, precision, classes
     # No library takes two planes: what is called the library's product is then minnow's own.
     return SUBJECTS + [(row, what) for row, what in BARE if precision != "fp16x3" or what == "copy"]
 
@@ -54,7 +54,7 @@ class Minnow(timing.Peer):
     handle, numbers = ctypes.c_void_p(), len(self.shape)
     shape = (ctypes.c_int64 * numbers)(*self.shape)
     self.must(self.lib.minnow_peer_open(ctypes.byref(handle), (named or what).encode(), shape, numbers,
-                                        self.device.encode(), precision.encode()))
+                                        self.classes, self.device.encode(), precision.encode()))
     self.handles[row, what] = handle
     return handle
 
@@ -97,7 +97,7 @@ class Minnow(timing.Peer):
   def kernelbench_open(self, folder, shape, precisions):
     """A row for each precision and what of its planes is made within the timed call. x is split there only in fp16x3:
     in the other two it comes in the precision's own type."""
-    self.folder, self.shape = pathlib.Path(folder), shape
+    self.folder, self.shape, self.classes = pathlib.Path(folder), shape, 0
     self.ways = {}
     for precision in precisions:
       casts = list(CASTS)[: 3 if precision == "fp16x3" else 2] if precision in PLANES else [""]

@@ -15,13 +15,14 @@ import train
 from child import Failure, close, meet, say
 
 PRECISIONS = ["bf16", "fp16", "fp16x3", "fp32", "tf32"]
-# What is timed by default: a block alone, stacks of three, four, eight and six, and narrow stacks.
+# What is timed by default: a block alone, stacks of three, four, eight and six, narrow stacks, and two with a head.
 RUNS = {"1024x8192x8192/512": PRECISIONS, "1024x4096x4096/256": ["bf16"], "8192x8192x8192/512": ["bf16", "fp16x3"],
         "128x512x256/8": ["bf16"], "1024x8192x8192x8192x8192/512": ["bf16"],
         "1024x4096x4096x4096x4096x4096/256": ["bf16"],
         "256x1024x1024x1024x1024x1024x1024x1024x1024x1024/64": ["bf16"],
         "4096x2048x2048x2048x2048x2048x2048x2048/128": ["bf16"], "65536x64x64x64x64x64x64/8": ["bf16", "fp16"],
-        "16384x128x128x128x128x128/16": ["bf16"], "1024x64x64x64x64/8": ["bf16"]}
+        "16384x128x128x128x128x128/16": ["bf16"], "1024x64x64x64x64/8": ["bf16"],
+        "65536x64x64x64x64x64x64/8+10": ["bf16"], "64x64x128/8+10": ["bf16"]}
 REFERENCE = next(iter(RUNS))
 PEERS = {"minnow": "minnow_peer.py", "torch": "torch_peer.py", "jax": "jax_peer.py"}
 # KernelBench's tables, by what PyTorch computes in, and minnow's precisions in each.
@@ -33,7 +34,7 @@ def prepare(children, shape, precision, without):
   figures, ready = {}, []
   for child in children:
     try:
-      subjects = child.ask("open", shape=tables.numbers(shape), precision=precision)
+      subjects = child.ask("open", shape=tables.numbers(shape), precision=precision, classes=tables.classes(shape))
     except Failure as failure:
       figures[child.peer, "all"] = {"failed": str(failure)}
       continue
@@ -120,7 +121,8 @@ def parse():
   parser.add_argument("--ranks", metavar="N",
                       help="N GPUs instead, beside DDP and FSDP (ranks.py), with options of their own: --ranks 2 --help")
   parser.add_argument("--shape", action="append",
-                      help=f"NxIxC/G, and of a stack NxIxCxC…/G; repeatable; default {' '.join(RUNS)}")
+                      help="NxIxC/G, of a stack NxIxCxC…/G, with a head and the cross-entropy of K classes NxIxC/G+K; "
+                      f"repeatable; default {' '.join(RUNS)}")
   parser.add_argument("--precision", action="append", choices=PRECISIONS,
                       help="repeatable; default all at the first shape, fp16x3 at the third, bf16 at all; without "
                       "--shape only where that has it; all under KernelBench's rules")
@@ -147,8 +149,8 @@ def parse():
       numbers = tables.numbers(shape)
   except ValueError:
     parser.error(f"'{shape}' is no shape; {REFERENCE} is")
-  if len(numbers) > 4:
-    parser.error(f"KernelBench's problem has one block, not '{shape}'")
+  if len(numbers) > 4 or tables.classes(options.kernelbench_shape):
+    parser.error(f"KernelBench's problem has one block alone, not '{shape}'")
   return options
 
 

@@ -20,6 +20,8 @@ TARGETS = {
     ("1024x4096x4096x4096x4096x4096/256", "bf16"): STACK,
     ("256x1024x1024x1024x1024x1024x1024x1024x1024x1024/64", "bf16"): STACK,
     ("4096x2048x2048x2048x2048x2048x2048x2048/128", "bf16"): STACK,
+    ("65536x64x64x64x64x64x64/8", "bf16"): [("forward", PEER, 3.5, 5), ("step", PEER, 4, 6)],
+    ("16384x128x128x128x128x128/16", "bf16"): [("step", PEER, 2.1, 3.5)],
 }
 # Bytes of what a GEMM reads for an element, and of what of it an update of the weights writes beside the float: nothing
 # in bf16, where that is the upper half of the float.
@@ -37,9 +39,14 @@ WAYS = ("rested", "sustained")  # timing.py says what they are
 
 def numbers(shape):
   """N, I, the C of each block, G."""
-  if not re.fullmatch(r"\d+x\d+(x\d+)+/\d+", shape):
+  if not re.fullmatch(r"\d+x\d+(x\d+)+/\d+(\+[1-9]\d*)?", shape):
     raise ValueError(shape)
-  return [int(number) for number in re.split("[x/]", shape)]
+  return [int(number) for number in re.split("[x/]", shape.partition("+")[0])]
+
+
+def classes(shape):
+  """Of the head behind the blocks; 0 without one."""
+  return int(shape.partition("+")[2] or 0)
 
 
 def best(figures, what, but=()):
@@ -78,7 +85,7 @@ def spread(figures):
 
 def floors(shape, precision, figures):
   """The least that forward and step can take, in ms: their products, or their memory at the rate of a copy. Of a stack
-  whose blocks are alike, since the products of the first were timed."""
+  whose blocks are alike, since the products of the first were timed; a head comes on top."""
   n, i, *channels, _ = numbers(shape)
   c, deeper = channels[0], len(channels) - 1
   forward, through, weight, copy = (best(figures, what) for what in (*BARE, "copy"))

@@ -42,8 +42,10 @@ class Block(torch.nn.Module):
     return a + a
 
 
-def stack(widths, groups):
+def stack(widths, groups, classes=0):
   blocks = [Block(a, b, groups) for a, b in zip(widths, widths[1:])]
+  if classes:
+    blocks.append(torch.nn.Linear(widths[-1], classes))
   return blocks[0] if len(blocks) == 1 else torch.nn.Sequential(*blocks)
 
 
@@ -102,7 +104,7 @@ class Torch(timing.Peer):
   def random(self, *sizes):
     return torch.rand(*sizes, device=self.device) * 2 - 1
 
-  def open(self, shape, precision):
+  def open(self, shape, precision, classes=0):
     """Blocks with float32 masters for the step, and others that are of the precision's type throughout for the forward.
     x is of that type from the start: it is data."""
     rows, *widths, groups = shape
@@ -110,12 +112,13 @@ class Torch(timing.Peer):
     self.dtype = TYPES.get(precision, torch.float32)
     tf32(precision == "tf32")
     with self.device:
-      self.master, self.plain = stack(widths, groups), stack(widths, groups).to(self.dtype)
+      self.master, self.plain = stack(widths, groups, classes), stack(widths, groups, classes).to(self.dtype)
     for module in *self.master.modules(), *self.plain.modules():
       if isinstance(module, torch.nn.GroupNorm):
         torch.nn.init.uniform_(module.weight, -1, 1)
         torch.nn.init.uniform_(module.bias, -1, 1)
-    self.x, self.target = self.random(rows, widths[0]).to(self.dtype), self.random(rows, widths[-1])
+    self.x = self.random(rows, widths[0]).to(self.dtype)
+    self.target = torch.arange(rows, device=self.device) % classes if classes else self.random(rows, widths[-1])
     return [(row, what) for row in ROWS for what in ("forward", "step")] + bare_rows(precision)
 
   def close(self):
@@ -154,12 +157,13 @@ class Torch(timing.Peer):
     block, x, target = self.master, self.x, self.target
     device, narrow, mixed = self.device.type, TYPES.get(self.precision, torch.bfloat16), self.precision in TYPES
     scale = SCALE.get(self.precision, 1)
+    held = torch.nn.functional.mse_loss if target.is_floating_point() else torch.nn.functional.cross_entropy
     optimizer = torch.optim.SGD(block.parameters(), lr=1e-6 / scale, momentum=0.9, fused=True)
 
     def error(x, target):
       with torch.autocast(device, narrow, enabled=mixed):
         y = block(x)
-      loss = torch.nn.functional.mse_loss(y.float(), target)
+      loss = held(y.float(), target)
       return loss if scale == 1 else scale * loss
 
     loss = compiled(error, mode)
