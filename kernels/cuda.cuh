@@ -14,8 +14,8 @@ struct mn_matmul; /* gemm.cu's */
 
 /* The ranks' agreement on the nonfinite flag, in the device's memory. It is reached on MN_BRANCH_SUMS beside
  * the next product, which leaves MN_AGREEMENT_MULTIPROCESSORS to it. If that is an update of the Hopper GEMM,
- * its epilogue waits, and the last warp to know the flag resets this struct; else the branch is joined first.
- */
+ * its epilogue waits, and the last warp to know the flag resets this struct; else the branch is joined before
+ * the product, or before its parts are added. */
 struct mn_agreement {
   unsigned reached; /* not 0: the flag is what the ranks agree on */
   unsigned known;   /* to so many of the epilogue's warps */
@@ -40,18 +40,17 @@ constexpr int MN_CUDA_FILLINGS = 4;
 /* All CUDA state of a device: no static variable holds any. */
 struct mn_cuda {
   int multiprocessors;
-  cudaStream_t stream, branches[MN_BRANCHES]; /* stream.cu */
-  cudaEvent_t forked, joined;
-  cudaStream_t ahead, report;
+  cudaStream_t stream, branches[MN_BRANCHES], ahead, report; /* stream.cu */
+  cudaEvent_t forked, joined, stamps[2];
   cudaEvent_t filled[MN_CUDA_FILLINGS], used[MN_CUDA_FILLINGS], reported[MN_CUDA_FILLINGS];
   unsigned fillings, waited; /* fillings given and waited for */
-  cudaEvent_t stamps[2];
-  cudaEvent_t staged; /* the end of a piece of download_beside's (memory.cu), */
-  void *staging;      /* and its MN_CUDA_STAGING bytes of pinned memory, which the first call allocates */
+  cudaEvent_t staged;        /* the end of a piece of download_beside's (memory.cu), */
+  void *staging; /* and its MN_CUDA_STAGING bytes of pinned memory, which the first call allocates */
   cublasLtHandle_t blas;
-  void *workspace; /* MN_CUDA_WORKSPACE bytes: cuBLASLt's own, or a product's parts; as scratch */
-  void *scratch;   /* as many: rows of a product for an update or a sum; the first allocates it (gemm.cu) */
-  float *alpha;    /* [2] alpha and beta of a scaled product of cuBLASLt's */
+  void
+      *workspace; /* MN_CUDA_WORKSPACE bytes: cuBLASLt's own, or a product's parts; taken when first needed */
+  void *scratch;  /* likewise: rows of a product for an update or a sum (gemm.cu) */
+  float *alpha;   /* [2] alpha and beta of a scaled product of cuBLASLt's */
   unsigned *spans_done;      /* how many spans of the running sum are done (reduce.cuh); 0 between launches */
   struct mn_matmul *matmuls; /* the matmuls of the last shapes (gemm.cu); */
   unsigned matmul_count;     /* and how many were ever made */
@@ -120,9 +119,9 @@ static inline mn_status mn_cuda_launch(const char *name, struct mn_device *devic
 /* Programmatic dependent launch, which compute capability 9.0 brought: a kernel that is launched by
  * mn_cuda_launch_dependent may start as soon as every CTA of the kernel before it in the stream has ended or
  * has called cudaTriggerProgrammaticLaunchCompletion, so that its launch and its prologue overlap that
- * kernel's end. All its threads must call cudaGridDependencySynchronize before they read or write global
- * memory: it waits until the kernel before is complete. That one has waited likewise, so every earlier kernel
- * is complete as well. */
+ * kernel's end. All its threads must call cudaGridDependencySynchronize before they write global memory, or
+ * read what the kernel before writes: it waits until that is complete. That one has waited likewise, so every
+ * earlier kernel is complete as well. */
 template <typename... Parameters, typename... Arguments>
 static inline mn_status mn_cuda_launch_dependent(const char *name, struct mn_device *device, unsigned grid,
                                                  unsigned threads, int shared, void (*kernel)(Parameters...),

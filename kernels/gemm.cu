@@ -186,6 +186,7 @@ static mn_status multiply(struct mn_device *device, const struct product *p) {
   struct mn_cuda *cuda = device->cuda;
   struct mn_matmul *m = NULL;
   MN_TRY(find_matmul(device, &m, p));
+  if (!cuda->workspace) MN_CUDA_TRY(cudaMalloc(&cuda->workspace, MN_CUDA_WORKSPACE));
   const bool scaled = p->precision == MN_FP16;
   if (scaled) alpha_kernel<<<1, 1, 0, cuda->stream>>>(cuda->alpha, p->scale_a, p->scale_b);
   MN_TRY(mn_cuda_launched("alpha"));
@@ -291,10 +292,9 @@ mn_status mn_gemm_cuda<Real>::run(struct mn_device *device, enum mn_form form, c
   struct mn_arrival *arrival = form == MN_NN ? NULL : gathered->arrival;
   MN_REQUIRE(planes || device->planes != 1);
   MN_REQUIRE(!planes || (!a->stale && !b->stale));
-  p.scale_a = a->scale, p.scale_b = b->scale, p.arrival = arrival;
+  p.scale_a = a->scale, p.scale_b = b->scale, p.arrival = arrival, p.whole_rows = p.whole.rows;
   p.a[0] = planes ? a->planes[0] : a->real, p.b[0] = planes ? b->planes[0] : b->real;
   if (planes) p.planes = mn_planes_of(device, a).kind, p.a[1] = a->planes[1], p.b[1] = b->planes[1];
-  if (!device->cuda->workspace) MN_CUDA_TRY(cudaMalloc(&device->cuda->workspace, MN_CUDA_WORKSPACE));
   mn_hopper_launcher *const launch = planes ? mn_hopper_plan(device, &p, epilogue) : NULL;
   if (device->cuda->agreement && !(launch && epilogue->kind == MN_UPDATE))
     MN_TRY(mn_branch_join_cuda(device, MN_BRANCH_SUMS));

@@ -1,4 +1,6 @@
-/* The sums of a product's parts, by CTAs that share out its depth (hopper/shares.cuh). */
+/* Adds the parts of a product whose depth was shared out (hopper/shares.cuh), and applies its epilogue.
+ * Weights and moments are loaded before the product has ended: it writes none of them, and began when the
+ * kernels before it had ended. */
 #include "kernels/parts.cuh"
 
 template <class Rule>
@@ -9,12 +11,12 @@ static __global__ void __launch_bounds__(MN_SLICES * 32)
   mn_element<Rule> of = {};
   if (threadIdx.x < MN_SPAN && at + threadIdx.x < values) of.to = &sink, of.at = at + threadIdx.x;
   of.load();
-  const int stop = *nonfinite;
-  of.load_factors(rule);
 #if __CUDA_ARCH__ >= 900
   cudaGridDependencySynchronize();
   cudaTriggerProgrammaticLaunchCompletion();
 #endif
+  const int stop = __ldcg(nonfinite);
+  of.load_factors(rule);
   of.apply(rule, stop, mn_parts_sum(parts, count, stride, at, values));
 }
 

@@ -48,7 +48,7 @@ template <class Rule> struct mn_element {
 
 /* The sum of value `at` + threadIdx.x of each of `count` parts, `stride` values apart, for the first MN_SPAN
  * threads of MN_SLICES warps; 0 from `end` on. at and stride: multiples of 4. */
-static __device__ float mn_parts_sum(const float *parts, int count, int64_t stride, int64_t at, int64_t end) {
+static MN_GPU float mn_parts_sum(const float *parts, int count, int64_t stride, int64_t at, int64_t end) {
   __shared__ float4 slices[MN_SLICES][32];
   const int lane = (int)threadIdx.x % 32, slice = (int)threadIdx.x / 32;
   const float4 *from = reinterpret_cast<const float4 *>(parts + at) + lane;

@@ -14,7 +14,7 @@
  * overlaps a long one that it does not depend on. Work given after branch_join is ordered after both. Each
  * branch can be there once at a time, in a graph too.
  *
- * A branch and the work beside it must not both use cuBLASLt's workspace, nor both run mn_reduce
+ * A branch and the work beside it must not both use the products' workspace, nor both run mn_reduce
  * or mn_column_sums with a loss, which share one counter. On the CPU all four functions do
  * nothing, because work is done when it is given. */
 enum mn_branch {

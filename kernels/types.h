@@ -237,7 +237,7 @@ struct mn_epilogue {
                  for d that the shards, or replicas, share. The others: memory for the product of a library
                  GEMM. It may be NULL in an MN_UPDATE: on CUDA the product then goes through scratch memory of
                  the device's; on the CPU straight into momentum, which takes SGD with momentum, without
-                 Nesterov and scale. The GEMM of our own keeps the product in registers */
+                 Nesterov and scale. The GEMM of our own needs no memory of the caller's */
   const struct mn_block *block;
   const struct mn_update *update;
   void *piece; /* MN_REDUCE_SCATTER: [rows, share] */

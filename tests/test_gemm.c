@@ -5,10 +5,10 @@
 /* ---- products ---- */
 
 static const struct sizes products[] = {
-    {1, 1, 1},   {1, 5, 3},      {3, 1, 7},       {16, 16, 16},    {33, 17, 9},
-    {64, 64, 1}, {129, 257, 65}, {127, 130, 300}, {256, 512, 128}, {31, 1000, 513},
-    {8, 8, 8},   {131, 264, 72}, {136, 264, 77},  {3, 5, 7},       {17, 1, 33},
-    {1, 31, 2},  {64, 48, 40},   {65, 67, 129},   {24, 16, 1100},  {264, 136, 1100},
+    {1, 1, 1},      {1, 5, 3},        {3, 1, 7},       {16, 16, 16},    {33, 17, 9},  {64, 64, 1},
+    {129, 257, 65}, {127, 130, 300},  {256, 512, 128}, {31, 1000, 513}, {8, 8, 8},    {131, 264, 72},
+    {136, 264, 77}, {3, 5, 7},        {17, 1, 33},     {1, 31, 2},      {64, 48, 40}, {65, 67, 129},
+    {24, 16, 1100}, {264, 136, 1100}, {136, 72, 1544}, {8, 8, 8200},
 };
 
 /* Stores the product, or adds it. With `shift` operands and result start in the middle of 16 bytes. */
@@ -151,7 +151,8 @@ static void updates_follow_their_rule(void **state) {
  * GEMM of our own, in small tiles and in large ones, and with the depth shared out among tiles of both sizes.
  * tf32's products are too coarse for AdamW's quotients. */
 static void products_update_as_gradients_do(void **state) {
-  static const struct sizes sizes[] = {{5, 7, 3},        {130, 70, 33},   {136, 72, 33},  {24, 16, 1100},
+  static const struct sizes sizes[] = {{5, 7, 3},        {130, 70, 33},   {136, 72, 33},
+                                       {24, 16, 1100},   {136, 72, 1544}, {8, 8, 8200},
                                        {264, 136, 1100}, {2100, 4100, 8}, {2104, 4104, 8}};
   for (int p = 0; p < MN_PRECISIONS; p++) {
     if (p == MN_TF32) continue;
@@ -161,7 +162,7 @@ static void products_update_as_gradients_do(void **state) {
       const struct rule rule = rules[i / 2];
       const int large = on_cuda(*state) && (i / 2 == MOMENTUM_DECAY || i / 2 == ADAMW);
       const int given = i % 2 || needs_memory(m.device, rule);
-      for (int k = 0; k < (!large ? 5 : m.device->planes && !quick() ? 7 : 6); k++) {
+      for (int k = 0; k < (!large ? 7 : m.device->planes && !quick() ? 9 : 8); k++) {
         const struct sizes z = sizes[k];
         struct mn_operand dz, x;
         struct parameter w;

@@ -375,7 +375,7 @@ static void check_update(struct memory *m, int64_t rows, int64_t cols, struct ru
   struct mn_device *device = m->device;
   struct parameter w;
   struct mn_operand dz, x;
-  operands(m, MN_TN, (struct sizes){rows, cols, 9}, &dz, &x);
+  operands(m, MN_TN, (struct sizes){rows, cols, rows % 8 ? 9 : 1100}, &dz, &x); /* 1100 is shared out */
   make_parameter(m, &w, rows, cols, rule);
   const float factor = w.w.scale ? get_scale(device, w.w.scale).factor : 1;
   double *steps = random_values(count, 23, 1);
@@ -440,14 +440,15 @@ static void check_adding(struct memory *m, enum mn_form form, struct sizes z) {
 }
 
 /* A sum of gradients, to which a batch that is taken again must not be added twice: by products of every
- * form, in small and in large tiles and the library's, and from memory. */
+ * form, in small and in large tiles and the library's, in shares of the depth, and from memory. */
 static void nothing_is_added_under_the_flag(void **state) {
   static const char *const precisions[] = {"fp64", "fp32", "fp16", "fp16x3"};
-  static const struct sizes sizes[] = {{33, 17, 9}, {40, 48, 32}, {136, 72, 40}, {2040, 2040, 16}};
+  static const struct sizes sizes[] = {
+      {33, 17, 9}, {40, 48, 32}, {40, 48, 1100}, {136, 72, 40}, {2040, 2040, 16}};
   for (size_t p = 0; p < COUNT(precisions); p++) {
     struct memory m = {.device = open_or_skip(*state, precisions[p])};
     if (!m.device) continue;
-    const int count = on_cuda(*state) && m.device->scaled && !quick() ? 4 : 3;
+    const int count = on_cuda(*state) && m.device->scaled && !quick() ? 5 : 4;
     for (int i = 0; i < 3 * count && !blind(m.device->precision); i++)
       check_adding(&m, (enum mn_form)(i % 3), sizes[i / 3]);
     close_memory(&m);

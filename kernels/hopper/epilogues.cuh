@@ -21,9 +21,9 @@ mn_hopper_launcher *mn_hopper<Kind>::plan(const struct mn_device *device, const 
   if (mn_is_block(kind)) return plan_block<Kind>(device, p, epilogue);
   if (kind == MN_UPDATE) return plan_update<Kind>(device, p, epilogue->update);
   if (!mn_aligned(16, epilogue->into)) return NULL;
-  if ((kind == MN_STORE || kind == MN_ADD) && !epilogue->narrow && shares_pay<Kind>(p))
-    return share_out<Kind>;
-  if (Kind != MN_PLANES_FP16X2 && !mn_tiles_fill<mn_plain_tile<Kind>>(device, p)) return NULL;
+  const bool shares = !epilogue->narrow && shares_pay<Kind>(p);
+  if (shares && (kind == MN_STORE || kind == MN_ADD)) return share_out<Kind>;
+  if (Kind != MN_PLANES_FP16X2 && !shares && !mn_tiles_fill<mn_plain_tile<Kind>>(device, p)) return NULL;
   return kind == MN_STORE                 ? store<false, Kind>
          : kind == MN_ADD                 ? store<true, Kind>
          : kind == MN_REDUCE_SCATTER      ? mn_hopper_reduce_scatter

@@ -64,7 +64,7 @@ enum {
 struct mn_tile_schedule {
   int down, across, k_blocks; /* clusters down, tiles across, k-blocks deep */
   int panel;                  /* clusters down that are computed before the next column of tiles */
-  int share;                  /* the rows of a share of the depth, of which k_blocks are the k-blocks */
+  int share; /* rows of the result for each share of the depth, which has k_blocks; with those that pad it */
 };
 
 /* An element of the result. */
@@ -514,10 +514,10 @@ static mn_status mn_hopper_launch(struct mn_device *device, const struct mn_hopp
     MN_TRY(mn_hopper_tensor_map(device, &operands.b[i], p->planes, p->b[i], Form != MN_NT, p->cols, p->depth,
                                 p->pitch, tile::COLS / tile::CLUSTER));
   }
-  const int each = (int)mn_tiles_down<tile>(p), shares = std::max(p->shares, 1);
-  const int down = shares * each / tile::CLUSTER, deep = shares * MN_K_BLOCK;
+  const int high = (int)mn_tiles_down<tile>(p), shares = std::max(p->shares, 1);
+  const int down = shares * high / tile::CLUSTER, deep = shares * MN_K_BLOCK;
   const mn_tile_schedule schedule = {down, (int)mn_tiles_across<tile>(p), (int)((p->depth + deep - 1) / deep),
-                                     std::min(panel, down), each * tile::ROWS};
+                                     std::min(panel, down), high * tile::ROWS};
   int reserved_sms = device->reserved_sms;
   if (device->cuda->agreement) { /* whose CTAs must find a multiprocessor while this kernel waits for them */
     reserved_sms += MN_AGREEMENT_MULTIPROCESSORS;

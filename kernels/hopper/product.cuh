@@ -9,7 +9,7 @@
 /* d[rows, cols] = a·b in `form`, all row-major and dense; a and b are of one kind of planes. */
 struct mn_hopper_product {
   enum mn_form form;
-  int64_t rows, cols, depth;
+  int64_t rows, cols, depth, whole_rows; /* whole_rows: the full product's, where `rows` are a shard's */
   int64_t pitch; /* from row to row of b and d, if not `cols`: MN_STORE of MN_NN or MN_TN; or 0 */
   int shares; /* of MN_TN's depth, each with a result of its own, one of whole tiles below the other; or 0 */
   enum mn_plane_kind planes;

@@ -12,8 +12,8 @@
  * The half tile is for products with one plane that have too few plain tiles to go round: half as wide, it
  * has half the arithmetic for three quarters of the bytes, but gives work to twice the multiprocessors.
  *
- * The small tile is for products that would give most multiprocessors no tile: an eighth of the plain tile
- * (with two planes a quarter), without clusters, and with enough stages to hold all of a short depth. */
+ * The small tile is for products of up to 64 columns, or that would give most multiprocessors no tile: an
+ * eighth of the plain tile (with two planes a quarter), without clusters, its stages hold a short depth. */
 #ifndef MN_KERNELS_HOPPER_TILE_CUH
 #define MN_KERNELS_HOPPER_TILE_CUH
 
@@ -79,17 +79,18 @@ template <class Tile> static int64_t mn_tiles_across(const struct mn_hopper_prod
   return (p->cols + Tile::COLS - 1) / Tile::COLS;
 }
 
-/* Whether these tiles keep two thirds of the multiprocessors busy, over all waves, and the matrix has more
- * rows than all but one CTA of a cluster cover, so that no CTA is idle in every tile. */
+/* Whether these tiles keep two thirds of the multiprocessors busy, over all waves, no CTA of a cluster is
+ * idle in every tile, and the matrix has more than half of a tile's columns. */
 template <class Tile>
 static bool mn_tiles_fill(const struct mn_device *device, const struct mn_hopper_product *p) {
   const int64_t tiles = mn_tiles_down<Tile>(p) * mn_tiles_across<Tile>(p),
                 all = device->cuda->multiprocessors;
-  return p->rows > (Tile::CLUSTER - 1) * Tile::ROWS && 3 * tiles >= 2 * all * ((tiles + all - 1) / all);
+  return p->rows > (Tile::CLUSTER - 1) * Tile::ROWS && p->cols > Tile::COLS / 2 &&
+         3 * tiles >= 2 * all * ((tiles + all - 1) / all);
 }
 
 /* Whether small tiles pay if large ones do not fill the GPU. If the depth times the number of waves is
- * more than this, the library is faster, with larger tiles or split-K. */
+ * more than this, the library is faster, with larger tiles or split-K, unless one tile has all columns. */
 enum { MN_SMALL_DEPTH = 1024 };
 
 template <enum mn_plane_kind Kind>
@@ -97,7 +98,7 @@ static bool mn_small_pays(const struct mn_device *device, const struct mn_hopper
   typedef mn_small_tile<Kind> tile;
   const int64_t tiles = mn_tiles_down<tile>(p) * mn_tiles_across<tile>(p);
   const int64_t all = device->cuda->multiprocessors;
-  return (tiles + all - 1) / all * p->depth <= MN_SMALL_DEPTH;
+  return (tiles + all - 1) / all * p->depth <= MN_SMALL_DEPTH || (p->cols <= tile::COLS && tiles >= all);
 }
 
 #endif

@@ -29,9 +29,9 @@ struct minnow_peer {
   void *flushed;                     /* taken by the first minnow_peer_cold */
 };
 
-/* shape: N, I, the C of each block, G; `numbers` of them; classes: of a head's cross-entropy, or 0. Products are those of the first block: by the
- * library, but "product", which is x*W^T by whatever GEMM a forward takes. `*out` is the caller's, for
- * minnow_peer_close. */
+/* shape: N, I, the C of each block, G; `numbers` of them. classes: the outputs of a head, with their
+ * cross-entropy, or 0. Products are those of the first block: by the library, but "product", which is x*W^T by
+ * whatever GEMM a forward takes. `*out` is the caller's, for minnow_peer_close. */
 MN_API int minnow_peer_open(struct minnow_peer **out, const char *what, const int64_t *shape, int numbers,
                             int classes, const char *device, const char *precision);
 MN_API void minnow_peer_close(struct minnow_peer *peer); /* NULL is fine */

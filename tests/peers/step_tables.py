@@ -39,7 +39,7 @@ WAYS = ("rested", "sustained")  # timing.py says what they are
 
 def numbers(shape):
   """N, I, the C of each block, G."""
-  if not re.fullmatch(r"\d+x\d+(x\d+)+/\d+(\+[1-9]\d*)?", shape):
+  if not re.fullmatch(r"\d+x\d+(x\d+)+/\d+(\+([2-9]|[1-9]\d+))?", shape):
     raise ValueError(shape)
   return [int(number) for number in re.split("[x/]", shape.partition("+")[0])]
 

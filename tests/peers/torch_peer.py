@@ -157,13 +157,13 @@ class Torch(timing.Peer):
     block, x, target = self.master, self.x, self.target
     device, narrow, mixed = self.device.type, TYPES.get(self.precision, torch.bfloat16), self.precision in TYPES
     scale = SCALE.get(self.precision, 1)
-    held = torch.nn.functional.mse_loss if target.is_floating_point() else torch.nn.functional.cross_entropy
+    criterion = torch.nn.functional.mse_loss if target.is_floating_point() else torch.nn.functional.cross_entropy
     optimizer = torch.optim.SGD(block.parameters(), lr=1e-6 / scale, momentum=0.9, fused=True)
 
     def error(x, target):
       with torch.autocast(device, narrow, enabled=mixed):
         y = block(x)
-      loss = held(y.float(), target)
+      loss = criterion(y.float(), target)
       return loss if scale == 1 else scale * loss
 
     loss = compiled(error, mode)
