@@ -105,7 +105,32 @@ static void trainings_end_as_near_to_fp64_as_the_blocks(void **state) {
   mn_device_close(wide);
 }
 
+/* Each is a stack but for one thing, and trains as blocks: more than one node. */
+static void what_no_stack_takes_runs_as_blocks(void **state) {
+  static const struct {
+    int64_t inputs, width, head;
+    double slope;
+    int blocks;
+  } cases[] = {{64, 64, 0, 0.01, 0}, {64, 64, 0, -1, 1},    {64, 64, 0, -2, 1},    {64, 64, 0, 1.5, 1},
+               {64, 96, 0, 0.01, 1}, {60, 64, 0, 0.01, 1},  {128, 64, 0, 0.01, 1}, {64, 64, 17, 0.01, 1},
+               {56, 64, 16, 1, 0},   {64, 64, 0, -0.999, 0}};
+  struct mn_device *device = open_or_skip(*state, "bf16");
+  for (size_t i = 0; i < COUNT(cases); i++) {
+    struct drawn d = {.model = mn_model_defaults(), .optimizer = settings[0], .rows = 40};
+    d.model.inputs = cases[i].inputs, d.model.head = cases[i].head, d.model.slope = cases[i].slope;
+    d.model.depth = 3, d.model.groups = 8, d.model.loss = MN_LOSS_MSE;
+    for (int l = 0; l < 3; l++) d.model.hidden[l] = cases[i].width;
+    double *start = zeros(mn_model_size(&d.model));
+    int nodes;
+    free(trained(device, &d, MN_PLAN_STACK, start, &nodes));
+    if ((nodes > 1) != cases[i].blocks) fail_msg("case %zu has %d nodes", i, nodes);
+    free(start);
+  }
+  mn_device_close(device);
+}
+
 int main(void) {
-  const struct CMUnitTest tests[] = {ON("cuda", trainings_end_as_near_to_fp64_as_the_blocks)};
+  const struct CMUnitTest tests[] = {ON("cuda", trainings_end_as_near_to_fp64_as_the_blocks),
+                                     ON("cuda", what_no_stack_takes_runs_as_blocks)};
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -251,6 +251,9 @@ static mn_status train(struct mn_device *device, const struct job *job) {
   MN_TRY(mn_optimizer_open(&optimizer, model, &job->optimizer));
   MN_TRY(mn_trainer_open(&trainer, model, optimizer, &data, &config, NULL));
   mn_status status = mn_trainer_run(trainer, STEPS, tell, NULL);
+  if (job->model.plan == MN_PLAN_STACK && device->type == MN_DEVICE_CUDA && device->planes == 1 &&
+      job->optimizer.accumulate == 1 && mn_ranks_shards(device->ranks) == 1)
+    MN_REQUIRE(trainer->pass->tape->first == trainer->pass->tape->last); /* one node: replicas took it */
   if (status == MN_FAILED && prints) printf("%s\n", mn_message());
   if (status == MN_FAILED) status = MN_OK; /* its parameters are those before */
   if (status == MN_OK && flaw == JUMPS && trainer->retaken == 0)
