@@ -10,12 +10,15 @@
 #include "kernels/kernels.h"
 #include "kernels/planes.h"
 
+/* With memory to spare for libgomp, which takes some for each team and ends the process if there is none. */
 mn_status mn_allocate_cpu(struct mn_device *device, void **out, size_t bytes) {
   *out = NULL;
-  if (posix_memalign(out, 256, bytes) != 0)
-    return mn_fail(MN_NO_MEMORY, "no %.1f MiB of memory left; a smaller batch or model would need less",
-                   (double)bytes / 1048576);
-  return MN_OK;
+  void *volatile spare = posix_memalign(out, 256, bytes) == 0 ? malloc(1 << 16) : NULL;
+  free(spare);
+  if (spare) return MN_OK;
+  free(*out), *out = NULL;
+  return mn_fail(MN_NO_MEMORY, "no %.1f MiB of memory left; a smaller batch or model would need less",
+                 (double)bytes / 1048576);
 }
 
 void mn_release_cpu(struct mn_device *device, void *memory) {
@@ -76,8 +79,7 @@ mn_status mn_elapsed_cpu(struct mn_device *device, double *milliseconds) {
 enum { GATHER_PARALLEL_FROM = 1 << 20 };
 
 /* Row i of x's plane. */
-static void round_row(const struct mn_device *device, const struct mn_gather *g, int64_t i,
-                      const float *from) {
+static void round_row(struct mn_device *device, const struct mn_gather *g, int64_t i, const float *from) {
   const int64_t cols = (int64_t)(g->of[0].bytes / sizeof *from);
   const float factor = g->scales[i / g->batch].factor;
   float *to = (float *)g->planes[0] + i * cols;

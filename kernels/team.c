@@ -96,9 +96,7 @@ static mn_status start(void) {
                    getenv("OMP_NUM_THREADS"));
   if (stack_asked(stack) < LEAST)
     return mn_fail(MN_USAGE,
-                   "OMP_STACKSIZE=%s is too small a stack for a thread that computes: unset it, or "
-                   "give 1M or more",
-                   stack);
+                   "OMP_STACKSIZE=%s is too small for a thread's stack: unset it, or give 1M or more", stack);
   if (asked <= running) return MN_OK;
   MN_TRY(try_stacks(asked));
 #pragma omp parallel reduction(+ : started)
