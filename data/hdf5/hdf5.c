@@ -1,5 +1,4 @@
-/* The lock around HDF5, the messages of its errors, its driver (pread, pwrite and ftruncate on a descriptor),
- * and child processes. */
+/* HDF5's lock, errors and driver (pread, pwrite and ftruncate on a descriptor), and child processes. */
 #include "data/hdf5/hdf5.h"
 
 #include <ctype.h>
@@ -28,14 +27,16 @@
 
 /* ---- the lock ---- */
 
-/* `mutex` is the lock. A waiting thread holds `next`, so that a thread that unlocks and locks again goes
- * behind it. */
+/* The lock is `mutex`. A waiting thread holds `next`: one that unlocks and locks again goes behind it. */
 static pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER, next = PTHREAD_MUTEX_INITIALIZER;
 static _Thread_local int depth; /* the locks that this thread holds */
 
+/* Its start takes some 0.5 MiB; a signal ends the process if these are not there. */
 mn_status mn_hdf5_start(void) {
-  if (H5open() >= 0 && H5Eset_auto2(H5E_DEFAULT, NULL, NULL) >= 0) return MN_OK;
-  return mn_fail(MN_NO_MEMORY, "HDF5 cannot start, most likely for want of memory; free some");
+  void *volatile spare = malloc(1 << 20);
+  free(spare);
+  if (spare && H5open() >= 0 && H5Eset_auto2(H5E_DEFAULT, NULL, NULL) >= 0) return MN_OK;
+  return mn_fail(MN_NO_MEMORY, "HDF5 cannot be started, most likely for want of memory; free some");
 }
 
 void mn_hdf5_lock(void) {
@@ -44,8 +45,7 @@ void mn_hdf5_lock(void) {
   MN_REQUIRE(pthread_mutex_lock(&next) == 0);
   MN_REQUIRE(pthread_mutex_lock(&mutex) == 0);
   MN_REQUIRE(pthread_mutex_unlock(&next) == 0);
-  /* At each lock: a thread-safe HDF5 has this setting per thread. If it fails for want of memory, HDF5 prints
-   * its next error. */
+  /* A thread-safe HDF5 has it per thread. If it fails for want of memory, HDF5 prints its next error. */
   (void)H5Eset_auto2(H5E_DEFAULT, NULL, NULL);
 }
 
