@@ -47,10 +47,10 @@ struct mn_cuda {
   cudaEvent_t staged;        /* the end of a piece of download_beside's (memory.cu), */
   void *staging; /* and its MN_CUDA_STAGING bytes of pinned memory, which the first call allocates */
   cublasLtHandle_t blas;
-  void
-      *workspace; /* MN_CUDA_WORKSPACE bytes: cuBLASLt's own, or a product's parts; taken when first needed */
-  void *scratch;  /* likewise: rows of a product for an update or a sum (gemm.cu) */
-  float *alpha;   /* [2] alpha and beta of a scaled product of cuBLASLt's */
+  void *workspace; /* MN_CUDA_WORKSPACE bytes: cuBLASLt's own, or a product's parts; allocated by the first
+                      that needs them */
+  void *scratch;   /* likewise: rows of a product for an update or a sum (gemm.cu) */
+  float *alpha;    /* [2] alpha and beta of a scaled product of cuBLASLt's */
   unsigned *spans_done;      /* how many spans of the running sum are done (reduce.cuh); 0 between launches */
   struct mn_matmul *matmuls; /* the matmuls of the last shapes (gemm.cu); */
   unsigned matmul_count;     /* and how many were ever made */

@@ -10,7 +10,7 @@
 #include "kernels/kernels.h"
 #include "kernels/planes.h"
 
-/* With memory to spare for libgomp, which takes some for each team and ends the process if there is none. */
+/* With memory to spare (volatile: it is tried) for libgomp, which ends the process if a team finds none. */
 mn_status mn_allocate_cpu(struct mn_device *device, void **out, size_t bytes) {
   *out = NULL;
   void *volatile spare = posix_memalign(out, 256, bytes) == 0 ? malloc(1 << 16) : NULL;

@@ -42,8 +42,21 @@ ladder() {
   [ $((done * refused)) -gt 0 ] || complain "$words: $done times done, $refused times refused"
   passed=$((passed + 1))
 }
+
+# edge KIND FROM STEP THREADS: as the ladder, with steps so small that every allocation fails first once; all limits are too small.
+edge() {
+  local limit code words="ulimit $1, $4 threads, ${train[*]}"
+  for ((limit = $2; limit > 1024; limit -= $3)); do
+    under "$1" "$limit" "$4" --version || break
+    code=0
+    under "$1" "$limit" "$4" "${train[@]}" --quiet || code=$?
+    [ "$code:$(grep -c '' "$folder/err"):$(grep -c '^minnow: ' "$folder/err")" = 71:1:1 ] || complain "$words $limit: exit code $code"
+  done
+  passed=$((passed + 1))
+}
 train=(train --synthetic 100 --in 16 --hidden 8 --groups 2 --batch 10 --steps 3 --device cpu)
 ladder -d 24000 700 1 "${train[@]}" --quiet
+edge -d 4200 60 1
 ladder -v 100000 2500 2 "${train[@]}" --quiet
 ladder -v 500000 20000 16 "${train[@]}" --quiet
 ladder -d 80000 3000 4 gradcheck --quiet --device cpu

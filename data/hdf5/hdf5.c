@@ -31,7 +31,7 @@
 static pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER, next = PTHREAD_MUTEX_INITIALIZER;
 static _Thread_local int depth; /* the locks that this thread holds */
 
-/* Its start takes some 0.5 MiB; a signal ends the process if these are not there. */
+/* HDF5 crashes where its start finds no memory. volatile: else the compiler leaves out the test. */
 mn_status mn_hdf5_start(void) {
   void *volatile spare = malloc(1 << 20);
   free(spare);
@@ -45,7 +45,7 @@ void mn_hdf5_lock(void) {
   MN_REQUIRE(pthread_mutex_lock(&next) == 0);
   MN_REQUIRE(pthread_mutex_lock(&mutex) == 0);
   MN_REQUIRE(pthread_mutex_unlock(&next) == 0);
-  /* A thread-safe HDF5 has it per thread. If it fails for want of memory, HDF5 prints its next error. */
+  /* At each lock: a thread-safe HDF5 has it per thread. If it fails, without memory, HDF5 prints an error. */
   (void)H5Eset_auto2(H5E_DEFAULT, NULL, NULL);
 }
 

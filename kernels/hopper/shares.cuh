@@ -17,8 +17,8 @@ template <class Tile> static int shares_of(const struct mn_hopper_product *p) {
                        p->depth / MN_SHARE_DEPTH);
 }
 
-/* Whether plain tiles suit the full product. Sharing these out pays with two planes alone: of one plane the
- * library does it as fast. */
+/* Whether plain tiles suit the full product. Sharing these out pays with two planes alone: with one the
+ * library is as fast. */
 static inline bool is_wide(const struct mn_hopper_product *p) {
   return p->whole_rows > 128 && p->cols >= 128;
 }

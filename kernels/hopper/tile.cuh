@@ -9,8 +9,8 @@
  * idle. With one plane it is half as wide, because the staging buffers between consumers and epilogue warps
  * take shared memory.
  *
- * The half tile is for products with one plane that have too few plain tiles to go round: half as wide, it
- * has half the arithmetic for three quarters of the bytes, but gives work to twice the multiprocessors.
+ * The half tile is for blocks with one plane: of up to 128 channels, or with too few plain tiles to go round.
+ * It has half the arithmetic for three quarters of the bytes, but gives work to twice the multiprocessors.
  *
  * The small tile is for products of up to 64 columns, or that would give most multiprocessors no tile: an
  * eighth of the plain tile (with two planes a quarter), without clusters, its stages hold a short depth. */
