@@ -14,16 +14,23 @@ static int64_t rows_of_piece(int64_t cols) {
   return rows < 1 ? 1 : rows;
 }
 
+/* A power of two, with which a column's squares and sums neither vanish nor overflow. */
+static double factor_of(double smallest, double largest) {
+  int exponent = 0;
+  frexp(fmax(fabs(smallest), fabs(largest)), &exponent);
+  return ldexp(1, exponent < -1000 ? 1000 : -exponent);
+}
+
 /* Adds `count` rows, reals of `real` bytes, to the statistics. Squares of the new rows are taken around their
  * own mean, then merged (Chan, Golub and LeVeque 1979), so that a large mean does not cancel digits. Until
- * the end `deviation` holds the sum of squares. sums: [cols]. */
-static void add_rows(struct mn_columns *c, const void *x, size_t real, int64_t count, double *sums) {
+ * the end `deviation` holds the sum of squares, and it and sums are of values times `factor`. sums, factor:
+ * [cols]. */
+static void add_rows(struct mn_columns *c, const void *x, size_t real, int64_t count, double *sums,
+                     double *factor) {
   const double had = (double)c->rows, all = had + (double)count;
-  for (int64_t i = 0; i < c->cols; i++) sums[i] = 0;
   for (int64_t n = 0; n < count; n++)
     for (int64_t i = 0; i < c->cols; i++) {
       const double value = mn_real_at(x, real, n * c->cols + i);
-      sums[i] += value;
       c->smallest[i] = value < c->smallest[i] ? value : c->smallest[i];
       if (value != floor(value))
         c->whole[i] = 0;
@@ -32,14 +39,22 @@ static void add_rows(struct mn_columns *c, const void *x, size_t real, int64_t c
       c->largest[i] = value > c->largest[i] ? value : c->largest[i];
     }
   for (int64_t i = 0; i < c->cols; i++) {
-    const double mean = sums[i] / (double)count, apart = mean - c->mean[i];
-    c->mean[i] += apart * ((double)count / all);
+    const double before = factor[i];
+    factor[i] = factor_of(c->smallest[i], c->largest[i]);
+    if (c->deviation[i] > 0) c->deviation[i] *= factor[i] / before * (factor[i] / before);
+    sums[i] = 0;
+  }
+  for (int64_t n = 0; n < count; n++)
+    for (int64_t i = 0; i < c->cols; i++) sums[i] += mn_real_at(x, real, n * c->cols + i) * factor[i];
+  for (int64_t i = 0; i < c->cols; i++) {
+    const double mean = sums[i] / (double)count, apart = mean - c->mean[i] * factor[i];
+    c->mean[i] += apart * ((double)count / all) / factor[i];
     c->deviation[i] += apart * apart * had * ((double)count / all);
     sums[i] = mean;
   }
   for (int64_t n = 0; n < count; n++)
     for (int64_t i = 0; i < c->cols; i++) {
-      const double apart = mn_real_at(x, real, n * c->cols + i) - sums[i];
+      const double apart = mn_real_at(x, real, n * c->cols + i) * factor[i] - sums[i];
       c->deviation[i] += apart * apart;
     }
   c->rows += count;
@@ -49,7 +64,7 @@ static mn_status measure(struct mn_columns *c, struct mn_dataset *d, int side, i
                          const int *stop) {
   const int64_t piece = rows_of_piece(c->cols), stretch = most >= d->rows ? d->rows : STRETCH;
   const int64_t stretches = most >= d->rows ? 1 : (most + STRETCH - 1) / STRETCH;
-  double *sums = values + piece * c->cols;
+  double *sums = values + piece * c->cols, *factor = sums + c->cols;
   const size_t real = mn_stored_real(d, side);
   for (int64_t s = 0; s < stretches; s++) {
     const int64_t first =
@@ -60,14 +75,14 @@ static mn_status measure(struct mn_columns *c, struct mn_dataset *d, int side, i
         return mn_fail(MN_INTERRUPTED, "reading was stopped");
       MN_TRY(
           d->read(d, first + done, here, real, side == MN_X ? values : NULL, side == MN_Y ? values : NULL));
-      add_rows(c, values, real, here, sums);
+      add_rows(c, values, real, here, sums, factor);
       mn_heartbeat_of("rows measured", s * stretch + done, stretches * stretch);
     }
   }
   for (int64_t i = 0; i < c->cols; i++) {
     const int constant = c->smallest[i] == c->largest[i];
     if (constant) c->mean[i] = c->smallest[i];
-    c->deviation[i] = constant ? 0 : sqrt(c->deviation[i] / (double)c->rows);
+    c->deviation[i] = constant ? 0 : sqrt(c->deviation[i] / (double)c->rows) / factor[i];
     c->scale[i] = c->deviation[i] > 0 ? c->deviation[i] : 1;
   }
   return MN_OK;
@@ -78,7 +93,7 @@ static mn_status measure_side(struct mn_columns *out, struct mn_dataset *d, int 
   const int64_t width = side == MN_X ? d->inputs : d->outputs;
   const size_t cols = (size_t)width, piece = (size_t)rows_of_piece(width) * cols;
   if (most < d->rows && most < STRETCH) most = d->rows < STRETCH ? d->rows : STRETCH;
-  double *all = calloc(7 * cols + piece, sizeof *all);
+  double *all = calloc(8 * cols + piece, sizeof *all);
   *out = (struct mn_columns){.mean = all};
   if (!all) return mn_fail(MN_NO_MEMORY, "no memory to measure %lld columns", (long long)width);
   *out = (struct mn_columns){.cols = width,
@@ -121,13 +136,18 @@ int mn_columns_alike(const struct mn_columns *c, const char *type) {
 
 void mn_columns_pool(struct mn_columns *c) {
   c->alike = 1;
-  double mean = 0, squares = 0;
-  for (int64_t i = 0; i < c->cols; i++) mean += c->mean[i] / (double)c->cols;
+  double mean = 0, squares = 0, smallest = INFINITY, largest = -INFINITY;
   for (int64_t i = 0; i < c->cols; i++) {
-    const double apart = c->mean[i] - mean;
-    squares += (apart * apart + c->deviation[i] * c->deviation[i]) / (double)c->cols;
+    mean += c->mean[i] / (double)c->cols;
+    smallest = fmin(smallest, c->smallest[i]), largest = fmax(largest, c->largest[i]);
   }
-  for (int64_t i = 0; i < c->cols; i++) c->mean[i] = mean, c->scale[i] = squares > 0 ? sqrt(squares) : 1;
+  const double factor = factor_of(smallest, largest);
+  for (int64_t i = 0; i < c->cols; i++) {
+    const double apart = (c->mean[i] - mean) * factor, deviation = c->deviation[i] * factor;
+    squares += (apart * apart + deviation * deviation) / (double)c->cols;
+  }
+  for (int64_t i = 0; i < c->cols; i++)
+    c->mean[i] = mean, c->scale[i] = squares > 0 ? sqrt(squares) / factor : 1;
 }
 
 void mn_columns_free(struct mn_columns *c) {

@@ -31,8 +31,9 @@ enum { MN_Y_REQUIRED = 1, MN_Y_NUMBERS = 2, MN_Y_NONE = 4 };
 MN_API mn_status mn_dataset_open(struct mn_dataset **out, const char *path, enum mn_part part,
                                  const char *x_name, const char *y_name, int y_required);
 
-/* Numbers the classes of an opened file anew, as `names` has them, whose owner the message calls `whose`; a
- * dataset without words stays as it is. Before mn_dataset_hold_out. MN_BAD_DATA: a word that is no name. */
+/* Numbers the labels of an opened file by the classes of `names` or, of count 0, of numbers. A label is its
+ * text; FALSE and TRUE, as bools are called, are 0 and 1 too. The message calls the classes' owner `whose`.
+ * Before mn_dataset_hold_out. MN_BAD_DATA: a label that is none, by its row; MN_NO_MEMORY. */
 mn_status mn_dataset_name_classes(struct mn_dataset *dataset, const struct mn_class_names *names,
                                   const char *whose);
 

@@ -61,8 +61,22 @@ static int by_rest(const void *a, const void *b) {
   return left->rest < right->rest ? 1 : left->rest > right->rest ? -1 : by_class(a, b);
 }
 
-/* Divides `held` among the classes by largest remainders. Rounding down leaves at least a row of each class
- * to train on, even if the product is rounded up. */
+/* Lets each class of two rows or more hold one out, in turn from those that hold out most, as long as these
+ * hold out two. */
+static void lend(struct stratum *strata, int64_t count) {
+  int64_t from = 0;
+  for (int64_t c = 0; c < count; c++) strata[c].rest = (double)strata[c].held;
+  qsort(strata, (size_t)count, sizeof *strata, by_rest);
+  for (int64_t c = count - 1; c > 0 && strata[c].held == 0; c--) {
+    if (strata[c].rows < 2) continue;
+    if (strata[from].held < 2) from = 0;
+    if (strata[from].held < 2) return;
+    strata[from++].held--;
+    strata[c].held++;
+  }
+}
+
+/* Divides `held` among the classes by largest remainders, then lends them rows in both parts. */
 static void share(struct stratum *strata, int64_t count, double fraction, int64_t held) {
   for (int64_t c = 0; c < count; c++) {
     struct stratum *s = &strata[c];
@@ -75,6 +89,10 @@ static void share(struct stratum *strata, int64_t count, double fraction, int64_
   qsort(strata, (size_t)count, sizeof *strata, by_rest);
   MN_REQUIRE(held >= 0 && held <= count);
   for (int64_t c = 0; c < held; c++) strata[c].held++;
+  for (int side = 0; side < 2; side++) {
+    lend(strata, count);
+    for (int64_t c = 0; c < count; c++) strata[c].held = strata[c].rows - strata[c].held;
+  }
   qsort(strata, (size_t)count, sizeof *strata, by_class);
 }
 
@@ -112,6 +130,8 @@ static mn_status stratify(unsigned char *held, struct mn_dataset *whole, double 
   mn_status status = walk(held, whole, strata, seed, 0);
   if (status == MN_OK) {
     share(strata, count, fraction, mn_dataset_held_out(whole->rows, fraction));
+    for (int64_t c = 0; c < count && whole->classes; c++)
+      if (!strata[c].held != (strata[c].held == strata[c].rows)) whole->alone = -1 - c;
     status = walk(held, whole, strata, seed, 1);
   }
   free(strata);

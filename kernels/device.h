@@ -41,5 +41,7 @@ MN_C void mn_cuda_close(struct mn_device *device);
 MN_C int mn_team_cores(void);
 MN_C void mn_team_limit(void);
 MN_C mn_status mn_team_take(struct mn_device *device);
+/* memory.c: the number behind `name` in a file of the system's, times `unit`; `otherwise` without one. */
+MN_C double mn_number_in(const char *path, const char *name, double unit, double otherwise);
 
 #endif

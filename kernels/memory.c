@@ -7,6 +7,7 @@
 #include <unistd.h>
 
 #include "kernels/clock.h"
+#include "kernels/device.h"
 #include "kernels/kernels.h"
 #include "kernels/planes.h"
 
@@ -25,8 +26,7 @@ void mn_release_cpu(struct mn_device *device, void *memory) {
   free(memory);
 }
 
-/* The number behind `name` in a file of the system's, times `unit`; `otherwise` if it is missing. */
-static double number_in(const char *path, const char *name, double unit, double otherwise) {
+double mn_number_in(const char *path, const char *name, double unit, double otherwise) {
   char line[256];
   double number;
   int found = 0;
@@ -39,13 +39,14 @@ static double number_in(const char *path, const char *name, double unit, double 
 
 mn_status mn_available_cpu(struct mn_device *device, size_t *bytes) {
   struct rlimit limit;
-  double left = number_in("/proc/meminfo", "MemAvailable:", 1024, 0);
-  double most = number_in("/sys/fs/cgroup/memory.max", "", 1, INFINITY); /* "max" means no limit */
-  double used = number_in("/sys/fs/cgroup/memory.current", "", 1, 0); /* with cached files, which give way */
-  left = fmin(left, most - used + number_in("/sys/fs/cgroup/memory.stat", "inactive_file ", 1, 0));
+  double left = mn_number_in("/proc/meminfo", "MemAvailable:", 1024, 0);
+  double most = mn_number_in("/sys/fs/cgroup/memory.max", "", 1, INFINITY); /* "max" means no limit */
+  double used =
+      mn_number_in("/sys/fs/cgroup/memory.current", "", 1, 0); /* with cached files, which give way */
+  left = fmin(left, most - used + mn_number_in("/sys/fs/cgroup/memory.stat", "inactive_file ", 1, 0));
   if (getrlimit(RLIMIT_AS, &limit) == 0 && limit.rlim_cur != RLIM_INFINITY)
-    left = fmin(left,
-                (double)limit.rlim_cur - number_in("/proc/self/statm", "", (double)sysconf(_SC_PAGESIZE), 0));
+    left = fmin(left, (double)limit.rlim_cur -
+                          mn_number_in("/proc/self/statm", "", (double)sysconf(_SC_PAGESIZE), 0));
   *bytes = left > 0 ? (size_t)left : 0;
   return MN_OK;
 }

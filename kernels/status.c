@@ -40,7 +40,7 @@ size_t mn_escape_character(const char *text) {
     if (bytes[i] >> 6 != 2) return 0;
   if ((first == 0xc2 && second < 0xa0) || (first == 0xe0 && second < 0xa0) ||
       (first == 0xed && second >= 0xa0) || (first == 0xf0 && second < 0x90) ||
-      (first == 0xf4 && second >= 0x90))
+      (first == 0xef && second == 0xbf && bytes[2] >= 0xbe) || (first == 0xf4 && second >= 0x90))
     return 0;
   return length;
 }

@@ -1,6 +1,7 @@
 /* OpenMP's threads: how many there may be, whatever the process has inherited, and what each takes. */
 #include <ctype.h>
 #include <limits.h>
+#include <math.h>
 #include <omp.h>
 #include <pthread.h>
 #include <sched.h>
@@ -8,6 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/resource.h>
 #include <unistd.h>
 
 #include "kernels/device.h"
@@ -53,6 +55,15 @@ void mn_team_limit(void) {
   if (omp_get_max_threads() > most) omp_set_num_threads(most);
 }
 
+/* The most threads that libgomp can start here, less some for what else runs: each takes some 100 bytes of
+ * the stack and two mappings. At one too many it ends the process. */
+static double most_startable(void) {
+  struct rlimit stack = {.rlim_cur = RLIM_INFINITY};
+  (void)getrlimit(RLIMIT_STACK, &stack);
+  const double maps = mn_number_in("/proc/sys/vm/max_map_count", "", 0.5, INFINITY) - 512;
+  return fmin(maps, (double)stack.rlim_cur / 256);
+}
+
 /* Bytes of a thread's stack by OMP_STACKSIZE, as libgomp reads it; SIZE_MAX if that says none. */
 static size_t stack_asked(const char *text) {
   char *unit;
@@ -91,9 +102,10 @@ static mn_status start(void) {
   const char *stack = getenv("OMP_STACKSIZE");
   const int asked = omp_get_max_threads();
   int started = 0;
-  if (asked < 1)
-    return mn_fail(MN_USAGE, "OMP_NUM_THREADS=%s is no number of threads: the number of cores would do",
-                   getenv("OMP_NUM_THREADS"));
+  if (asked < 1 || fmin(asked, omp_get_thread_limit()) > most_startable())
+    return mn_fail(MN_USAGE,
+                   "OMP_NUM_THREADS=%s is no number of threads: 1 to %.0f can be started here; %d would do",
+                   getenv("OMP_NUM_THREADS"), most_startable(), mn_team_cores());
   if (stack_asked(stack) < LEAST)
     return mn_fail(MN_USAGE,
                    "OMP_STACKSIZE=%s is too small for a thread's stack: unset it, or give 1M or more", stack);

@@ -9,8 +9,8 @@
 #include "kernels/status.h"
 
 /* The bytes of the UTF-8 character at `text`. Returns 0 for other bytes and for a control character (of C0,
- * DEL, or of C1 as U+009B), which may steer a terminal; surrogates, overlong forms and numbers above U+10FFFF
- * do not count as characters. */
+ * DEL, or of C1 as U+009B), which may steer a terminal; surrogates, overlong forms, U+FFFE, U+FFFF and
+ * numbers above U+10FFFF do not count as characters. */
 size_t mn_escape_character(const char *text);
 
 /* Writes the character at `text` to out, or its first byte as \x9B if it is not a character. Returns its

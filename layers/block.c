@@ -180,7 +180,7 @@ static mn_status record(struct mn_tape *tape, struct mn_tensor **y, struct mn_te
   const double product = weight ? (double)mn_tensor_count(x) * (double)weight->value.rows : 0;
   tape->largest_product = fmax(tape->largest_product, product);
   if (y) {
-    MN_TRY(mn_tape_tensor(tape, y, "block", b->rows, b->channels));
+    MN_TRY(mn_tape_tensor(tape, y, l->name, b->rows, b->channels));
     (*y)->keep = tape->device->scaled && !(ops & MN_OP_NORM);
     node.output = *y;
     b->y = &saved->written[1];

@@ -139,6 +139,47 @@ static void the_least_loss_is_kept(void **state) {
   keeps_the_best(NUMBERS);
 }
 
+/* Runs that end anywhere in an epoch, the first too: the best is that of all evaluations, at the end too, and it is kept
+ * to the same byte by a run that was stopped and resumed. */
+static void each_evaluation_counts(void **state) {
+  uint32_t word = 11;
+  int late = 0;
+  for (int k = 0; k < 16; k++) {
+    double metric[EPOCHS];
+    char ended[32];
+    const int steps = 2 + (int)((word = word * 1664525 + 1013904223) >> 8) % 44,
+              seed = (int)(word >> 20) % 50;
+    const int stop = 1 + (int)((word = word * 1664525 + 1013904223) >> 8) % (steps - 1);
+    const char *options = k % 2 ? "--synthetic 60 --in 4 --test-rows 20" : "--data rows.h5";
+    remove_runs();
+    (void)remove("s.jsonl");
+    run_line("train --quiet --device cpu %s --hidden 8 --groups 2 --batch 6 --steps %d --seed %d --optimizer "
+             "sgd --lr 0.1 "
+             "--best --checkpoint b.h5 --log b.jsonl",
+             options, steps, seed);
+    const int count = read_metrics("b.jsonl", metric, ended), best = best_of(metric, count) - 1;
+    assert_int_equal(count, (steps + STEPS_AN_EPOCH - 1) / STEPS_AN_EPOCH);
+    struct mn_checkpoint *c = loaded("b.best.h5");
+    assert_true(c->progress.best == metric[best]);
+    assert_int_equal(c->progress.step, best < count - 1 ? (best + 1) * STEPS_AN_EPOCH : steps);
+    late += c->progress.step % STEPS_AN_EPOCH != 0;
+    mn_checkpoint_free(c);
+    (void)remove("b.jsonl");
+    run_line("train --quiet --device cpu %s --hidden 8 --groups 2 --batch 6 --steps %d --seed %d --optimizer "
+             "sgd --lr 0.1 "
+             "--best --checkpoint s.h5 --log b.jsonl --stop-at %d",
+             options, steps, seed, stop);
+    run_line("train --quiet --device cpu --checkpoint s.h5 --resume");
+    assert_same("s.h5", "b.h5");
+    assert_same("s.best.h5", "b.best.h5");
+  }
+  assert_true(late > 3);
+  remove_runs();
+  const struct result *r =
+      run("train --device cpu --synthetic 60 --in 4 --hidden 8 --batch 6 --steps 7 --best --checkpoint b.h5");
+  assert_non_null(strstr(r->err, " after step 7, in b.best.h5"));
+}
+
 /* eval finds in the best file what the run had found. */
 static void the_best_evaluates_as_it_did(void **state) {
   char words[64];
@@ -343,17 +384,12 @@ static int prepare(void **state) {
 
 int main(void) {
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(the_best_accuracy_is_kept),
-      cmocka_unit_test(the_least_loss_is_kept),
-      cmocka_unit_test(the_best_evaluates_as_it_did),
-      cmocka_unit_test(patience_with_accuracy),
-      cmocka_unit_test(patience_with_loss),
-      cmocka_unit_test(an_older_checkpoint_is_read),
-      cmocka_unit_test(other_rows_are_given_patience),
-      cmocka_unit_test(a_copy_of_the_best_goes_on),
-      cmocka_unit_test(the_best_alone_is_resumed),
-      cmocka_unit_test(the_best_from_now_on),
-      cmocka_unit_test(what_cannot_be_kept_is_refused),
+      cmocka_unit_test(the_best_accuracy_is_kept),   cmocka_unit_test(the_least_loss_is_kept),
+      cmocka_unit_test(each_evaluation_counts),      cmocka_unit_test(the_best_evaluates_as_it_did),
+      cmocka_unit_test(patience_with_accuracy),      cmocka_unit_test(patience_with_loss),
+      cmocka_unit_test(an_older_checkpoint_is_read), cmocka_unit_test(other_rows_are_given_patience),
+      cmocka_unit_test(a_copy_of_the_best_goes_on),  cmocka_unit_test(the_best_alone_is_resumed),
+      cmocka_unit_test(the_best_from_now_on),        cmocka_unit_test(what_cannot_be_kept_is_refused),
   };
   return cmocka_run_group_tests(tests, prepare, tear_down);
 }

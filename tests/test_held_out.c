@@ -162,6 +162,51 @@ static void each_class_has_its_share(void **state) {
     }
 }
 
+/* Of each class of two rows or more both parts have one, or as many classes lack one as there are rows too few. */
+static void both_parts_have_each_class(void **state) {
+  enum { MOST = 40, DRAWN = 400 };
+  uint32_t word = 5;
+  int scarce = 0;
+  for (int k = 0; k < DRAWN; k++) {
+    int64_t sizes[MOST], rows = 0, twice = 0, held[MOST] = {0}, lacks[2] = {0};
+    const int classes = 1 + (int)((word = word * 1664525 + 1013904223) >> 8) % MOST;
+    for (int c = 0; c < classes; c++) {
+      const int kind = (int)((word = word * 1664525 + 1013904223) >> 8) % 4, many = (int)(word >> 20) % 900;
+      sizes[c] = kind == 0 ? (int)(word >> 16) % 3 : kind == 3 ? many : 1 + many % 12;
+      rows += sizes[c], twice += sizes[c] > 1;
+    }
+    const double fraction = ((word = word * 1664525 + 1013904223) >> 8) * 0x1p-24;
+    if (rows < 2 || fraction == 0) continue;
+    struct sorted whole = {{.rows = rows,
+                            .inputs = 1,
+                            .outputs = classes,
+                            .classes = 1,
+                            .read = sorted_read,
+                            .close = close_nothing},
+                           sizes};
+    struct mn_dataset *d = &whole.base;
+    MUST(mn_dataset_hold_out(&d, MN_PART_TEST, fraction, (uint64_t)k, 1));
+    assert_int_equal(d->rows, mn_dataset_held_out(rows, fraction));
+    for (int64_t i = 0; i < d->rows; i++) held[class_of(&whole, mn_dataset_row(d, i))]++;
+    const int64_t test = d->rows, train = rows - test;
+    int alone = 0;
+    for (int c = 0; c < classes; c++) {
+      lacks[0] += sizes[c] > 1 && held[c] == 0, lacks[1] += sizes[c] > 1 && held[c] == sizes[c];
+      alone += sizes[c] > 0 && (held[c] == 0 || held[c] == sizes[c]);
+    }
+    assert_int_equal(lacks[0], twice > test ? twice - test : 0);
+    assert_int_equal(lacks[1], twice > train ? twice - train : 0);
+    if (alone) {
+      const int64_t which = -1 - d->alone;
+      assert_true(which >= 0 && sizes[which] > 0 && (held[which] == 0 || held[which] == sizes[which]));
+    } else
+      assert_int_equal(d->alone, 0);
+    scarce += lacks[0] || lacks[1];
+    mn_dataset_close(d);
+  }
+  assert_true(scarce > 5 && scarce < DRAWN / 4);
+}
+
 /* Rows without classes are single ones as well; of very many they are those of mn_dataset_hold_out. */
 static void single_rows_are_drawn(void **state) {
   int64_t next = 0, changed = 0, early = 0;
@@ -259,13 +304,10 @@ static void what_cannot_be_held_out_is_refused(void **state) {
 
 int main(void) {
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(each_row_is_in_one_part),
-      cmocka_unit_test(the_rows_are_the_seeds),
-      cmocka_unit_test(reads_stay_whole),
-      cmocka_unit_test(each_class_has_its_share),
-      cmocka_unit_test(single_rows_are_drawn),
-      cmocka_unit_test(an_epoch_is_of_the_rest),
-      cmocka_unit_test(what_cannot_be_held_out_is_refused),
+      cmocka_unit_test(each_row_is_in_one_part),    cmocka_unit_test(the_rows_are_the_seeds),
+      cmocka_unit_test(reads_stay_whole),           cmocka_unit_test(each_class_has_its_share),
+      cmocka_unit_test(both_parts_have_each_class), cmocka_unit_test(single_rows_are_drawn),
+      cmocka_unit_test(an_epoch_is_of_the_rest),    cmocka_unit_test(what_cannot_be_held_out_is_refused),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -67,6 +67,19 @@ ladder -v 600000 25000 2 "${train[@]}" --quiet
 ulimit -S -s "$stack"
 OMP_STACKSIZE=256M ladder -v 600000 25000 2 "${train[@]}" --quiet
 
+# So many threads that libgomp, or the kernel, cannot have them: refused by their number before one is started.
+for threads in 40000 100000 1000000 2000000000; do
+  for command in "train --synthetic 100 --in 16 --hidden 8 --steps 3" gradcheck "bench --batch 8 --in 8 --hidden 8"; do
+    code=0
+    # shellcheck disable=SC2086
+    OMP_NUM_THREADS=$threads timeout 20 "$minnow" $command --device cpu --quiet >"$folder/out" 2>"$folder/err" || code=$?
+    [ "$code:$(grep -c "^minnow: OMP_NUM_THREADS=$threads is no number of threads: 1 to [0-9]* can be started here; .* would do$" "$folder/err"):$(grep -c '' "$folder/err")" = 64:1:1 ] ||
+      complain "$threads threads, $command: exit code $code"
+  done
+done
+OMP_THREAD_LIMIT=4 OMP_NUM_THREADS=100000 "$minnow" "${train[@]}" --quiet >"$folder/out" 2>"$folder/err" || complain "100000 threads of which 4 are started"
+passed=$((passed + 1))
+
 # A thread that waits spins for a moment only, unless the user says how it waits; the process keeps its name, which pkill goes by.
 spins() { env -u OMP_WAIT_POLICY -u GOMP_SPINCOUNT OMP_DISPLAY_ENV=VERBOSE "$@" "$minnow" --version 2>&1 | grep -c "GOMP_SPINCOUNT = '300'" || true; }
 words=$(spins OMP_NUM_THREADS=2):$(spins OMP_NUM_THREADS=1):$(spins OMP_NUM_THREADS=2 GOMP_SPINCOUNT=7):$(spins OMP_NUM_THREADS=2 OMP_WAIT_POLICY=passive)

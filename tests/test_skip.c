@@ -83,6 +83,23 @@ static void skipped_steps_are_told(void **state) {
   assert_int_equal(times_in(r->err, "skipped") + times_in(read_text("fine.jsonl"), "\"skipped\""), 0);
 }
 
+/* Whatever is fused, the line names the block in which the value is. */
+static void every_plan_names_the_block(void **state) {
+  static const char *const plans[] = {"none",  "activation", "norm-activation", "tail", "linear-norm",
+                                      "block", "stack"};
+  for (int i = 0; i < 7; i++) {
+    char line[256];
+    snprintf(
+        line, sizeof line,
+        "train --quiet --device cpu --synthetic 100 --in 4 --hidden 8,8 --optimizer sgd --lr 1e30 --plan %s",
+        plans[i]);
+    const struct result *r = run(line);
+    assert_int_equal(r->status, 1);
+    if (!strstr(r->err, " blocks.0, row ") && !strstr(r->err, ": blocks.0, row "))
+      fail_msg("%s: %s", plans[i], r->err);
+  }
+}
+
 /* To stop is the default; who then resumes with skip goes on beyond that step. */
 static void a_diverged_run_may_skip(void **state) {
   const char *stops = OVER "--quiet --save-every 1 --checkpoint stops.h5";
@@ -129,9 +146,8 @@ static void eval_and_predict_name_the_row(void **state) {
 
 int main(void) {
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(skipped_steps_are_told),
-      cmocka_unit_test(a_diverged_run_may_skip),
-      cmocka_unit_test(test_rows_blame_no_training),
+      cmocka_unit_test(skipped_steps_are_told),        cmocka_unit_test(every_plan_names_the_block),
+      cmocka_unit_test(a_diverged_run_may_skip),       cmocka_unit_test(test_rows_blame_no_training),
       cmocka_unit_test(eval_and_predict_name_the_row),
   };
   return cmocka_run_group_tests(tests, set_up_rows, tear_down);

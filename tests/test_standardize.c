@@ -87,9 +87,122 @@ static void columns_are_measured(void **state) {
   mn_dataset_close(d);
 }
 
+/* ---- columns of any size, drawn ---- */
+
+static uint32_t seed = 3;
+static double draw(void) {
+  return (double)((seed = seed * 1664525 + 1013904223) >> 8) / 8388608 - 1;
+}
+
+struct doubles {
+  struct mn_dataset base;
+  double *x; /* [rows, COLS] */
+};
+
+static mn_status read_doubles(struct mn_dataset *dataset, int64_t first, int64_t count, size_t real, void *x,
+                              void *unused) {
+  assert_int_equal(real, sizeof(double));
+  memcpy(x, ((struct doubles *)dataset)->x + first * COLS, (size_t)count * COLS * sizeof(double));
+  return MN_OK;
+}
+
+/* A column times a power of two has the mean, the deviation and the scale times that power, to the bit, as long as
+ * they are normal numbers; pooled columns likewise. Later rows may be far larger than those before. */
+static void columns_of_any_size(void **state) {
+  enum { MANY = 60000 };
+  double *before = malloc(MANY * COLS * sizeof *before), *after = malloc(MANY * COLS * sizeof *after);
+  assert_true(before && after);
+  for (int k = 0; k < 6; k++) {
+    int power[COLS], grows = (int)(500 * (draw() + 1));
+    for (int c = 0; c < COLS; c++) power[c] = k == 5 ? 900 : (int)(950 * draw());
+    for (int n = 0; n < MANY; n++)
+      for (int c = 0; c < COLS; c++) {
+        const double value = c == 2 ? 1e6 + draw() : c == 3 ? -0.75 : draw();
+        before[n * COLS + c] = c == 4 && k < 5 && n < MANY / 2 ? ldexp(value, -grows) : value;
+        after[n * COLS + c] = ldexp(before[n * COLS + c], power[c]);
+      }
+    struct mn_columns c[2];
+    for (int scaled = 0; scaled < 2; scaled++) {
+      struct doubles d = {{.rows = MANY, .inputs = COLS, .read = read_doubles, .parallel = 8},
+                          scaled ? after : before};
+      assert_int_equal(mn_columns_measure(&c[scaled], &d.base, MANY, NULL), MN_OK);
+      if (k == 5) mn_columns_pool(&c[scaled]);
+    }
+    for (int i = 0; i < COLS; i++) {
+      if (c[1].mean[i] != ldexp(c[0].mean[i], power[i]) ||
+          c[1].deviation[i] != ldexp(c[0].deviation[i], power[i]) ||
+          c[1].scale[i] != (i == 3 && k < 5 ? 1 : ldexp(c[0].scale[i], power[i])))
+        fail_msg("draw %d, column %d, times 2^%d: mean %g, deviation %g, scale %g of %g, %g, %g", k, i,
+                 power[i], c[1].mean[i], c[1].deviation[i], c[1].scale[i], c[0].mean[i], c[0].deviation[i],
+                 c[0].scale[i]);
+    }
+    mn_columns_free(&c[0]), mn_columns_free(&c[1]);
+  }
+  free(before), free(after);
+}
+
 #define TRAIN                                                                                                \
   "train --quiet --device cpu --hidden 8 --groups 2 --head 1 --batch 20 --lr 0.01 --weight-decay 0 --steps " \
   "60 "
+
+/* Data times powers of two train the same weights, and have the same R2 and predictions times that power. */
+static void runs_on_data_of_any_size(void **state) {
+  static double x[ROWS][COLS], targets[ROWS];
+  static const int powers[][2] = {{0, 0}, {-560, 0}, {530, -566}, {1000, 1015}, {-990, -1000}, {1015, 3}};
+  char line[300], r2[32] = "";
+  struct mn_checkpoint *first = NULL;
+  double predicted[ROWS], wanted[ROWS];
+  for (int k = 0; k < 6; k++) {
+    for (int n = 0; n < ROWS; n++) {
+      for (int c = 0; c < COLS; c++) x[n][c] = ldexp(raw[n][c == 1 ? 4 : c], powers[k][0]);
+      targets[n] = ldexp(1e3 * (y[n] - 1e6) + 2, powers[k][1]);
+    }
+    write_rows("sized.h5", H5T_NATIVE_DOUBLE, x, H5T_NATIVE_DOUBLE, targets);
+    snprintf(line, sizeof line, TRAIN "--data sized.h5 --checkpoint sized-%d.h5", k);
+    run_well(line);
+    snprintf(line, sizeof line, "sized-%d.h5", k);
+    struct mn_checkpoint *c;
+    assert_int_equal(mn_checkpoint_load(&c, line), MN_OK);
+    if (!first) first = c;
+    for (int i = 0; i < c->tensor_count; i++)
+      assert_memory_equal(c->tensors[i].value, first->tensors[i].value,
+                          (size_t)(c->tensors[i].rows * c->tensors[i].cols) * c->tensors[i].real);
+    if (c != first) mn_checkpoint_free(c);
+    snprintf(line, sizeof line, "eval --quiet --device cpu --data sized.h5 --checkpoint sized-%d.h5", k);
+    const struct result *r = run_well(line);
+    char *at = strstr(r->out, "r2: ");
+    assert_non_null(at);
+    if (k == 0) snprintf(r2, sizeof r2, "%.15s", at);
+    if (strncmp(at, r2, strlen("r2: 0.123456")) != 0 || strstr(r->out, "loss: 0\n") || strstr(r->out, "inf"))
+      fail_msg("times 2^%d, 2^%d: %s, not %s", powers[k][0], powers[k][1], r->out, r2);
+    snprintf(
+        line, sizeof line,
+        "predict --quiet --device cpu --data sized.h5 --force --out sized-out.h5 --checkpoint sized-%d.h5",
+        k);
+    run_well(line);
+    hid_t file = H5Fopen("sized-out.h5", H5F_ACC_RDONLY, H5P_DEFAULT), set = H5Dopen2(file, "y", H5P_DEFAULT);
+    assert_true(H5Dread(set, H5T_NATIVE_DOUBLE, H5S_ALL, H5S_ALL, H5P_DEFAULT, predicted) >= 0);
+    H5Dclose(set), H5Fclose(file);
+    if (k == 0) memcpy(wanted, predicted, sizeof wanted);
+    for (int n = 0; n < ROWS; n++) assert_true(predicted[n] == ldexp(wanted[n], powers[k][1]));
+  }
+  mn_checkpoint_free(first);
+}
+
+/* Deviations that are no normal number, or six of which are none, in x and in y. */
+static void columns_that_cannot_be_held_are_named(void **state) {
+  static double x[ROWS][COLS], targets[ROWS];
+  for (int k = 0; k < 4; k++) {
+    for (int n = 0; n < ROWS; n++) {
+      for (int c = 0; c < COLS; c++) x[n][c] = raw[n][4] * (c == 2 && k < 2 ? (k ? 1e-310 : 1.7e308) : 1);
+      targets[n] = raw[n][4] * (k == 2 ? 2e-311 : k == 3 ? 1e-322 : 1);
+    }
+    write_rows("beyond.h5", H5T_NATIVE_DOUBLE, x, H5T_NATIVE_DOUBLE, targets);
+    assert_complains("beyond", run(TRAIN "--data beyond.h5"), 65,
+                     k < 2 ? "beyond.h5: dataset x |input 2 |another unit"
+                           : "beyond.h5: dataset y |target 0 |another unit");
+  }
+}
 
 /* Rows that were standardised before, in double and rounded once, by what the checkpoint keeps. */
 static void write_standardized(const char *name, const struct mn_checkpoint *c, int from_float) {
@@ -281,6 +394,9 @@ static int set_up_rows(void **state) {
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(columns_are_measured),
+      cmocka_unit_test(columns_of_any_size),
+      cmocka_unit_test(runs_on_data_of_any_size),
+      cmocka_unit_test(columns_that_cannot_be_held_are_named),
       cmocka_unit_test(a_run_is_that_on_standardized_rows),
       cmocka_unit_test(places_and_stops_change_nothing),
       cmocka_unit_test(the_model_keeps_it),

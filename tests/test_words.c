@@ -95,7 +95,8 @@ static void a_checkpoint_numbers_other_files(void **state) {
   while (classes[first] == 0 || classes[first + 1] == 0 || classes[first + 2] == 0) first++;
   write_rows("few.h5", first, first + 3, VARIABLE);
   write_rows("few-numbers.h5", first, first + 3, NUMBERS);
-  assert_true(loss_of(EVAL "few.h5") == loss_of(EVAL "few-numbers.h5"));
+  assert_true(loss_of(EVAL "few.h5") ==
+              loss_of("eval --quiet --json --device cpu --checkpoint run-0.h5 --data few-numbers.h5"));
   assert_non_null(strstr(run_well(EVAL "few.h5")->out, "\"classes\":[\"Zoo\",\"a word of two\","));
   run_well("predict --quiet --device cpu --checkpoint run-2.h5 --data few.h5 --out few-out.h5");
   int target[3];
@@ -110,7 +111,7 @@ static void a_checkpoint_numbers_other_files(void **state) {
   assert_true(fabs(loss_of("eval --quiet --json --device cpu --checkpoint tuned.h5 --data few.h5") -
                    loss_of(EVAL "few.h5")) < 1e-4);
   assert_complains("eval", run("eval --device cpu --checkpoint run-0.h5 --data few.h5"), 65,
-                   "few.h5 are text|run-0.h5 are numbers");
+                   "few.h5|row 0|none of the classes of run-0.h5 (numbers)");
 }
 
 /* The test part is numbered as the training part, of which it lacks a word; a stopped run goes on to the same
@@ -123,7 +124,7 @@ static void parts_and_resumes_keep_the_numbers(void **state) {
     H5Fclose(file);
     if (!all)
       assert_complains("train", run(TRAIN "--data parts.h5"), 65,
-                       "parts.h5|test/y|none of the|classes of its training part");
+                       "parts.h5|test/y|none of the classes of its training part (words)");
   }
   run_well(TRAIN "--data parts.h5 --checkpoint whole.h5");
   run_well(TRAIN "--data parts.h5 --checkpoint stopped.h5 --stop-at 5");
@@ -137,7 +138,7 @@ static void parts_and_resumes_keep_the_numbers(void **state) {
   assert_true(H5Dwrite(set, type, H5S_ALL, H5S_ALL, H5P_DEFAULT, others) >= 0);
   H5Tclose(type), H5Dclose(set), H5Fclose(file);
   assert_complains("eval", run("eval --device cpu --checkpoint whole.h5 --data other.h5"), 65,
-                   "other.h5|row 17|'c'|none of the 4 classes of whole.h5");
+                   "other.h5|row 17|'c'|none of the classes of whole.h5 (words)");
 }
 
 /* Trains on `count` words, each made by `word`. */
@@ -253,10 +254,10 @@ static void names_that_do_not_fit_are_told(void **state) {
   H5Fclose(weights), H5Fclose(file);
   const char *line =
       "eval --device cpu --checkpoint weights.h5 --groups 2 --loss cross-entropy --data few.h5";
-  assert_complains(line, run(line), 65, "few.h5|words|weights.h5|4 classes");
+  assert_complains(line, run(line), 65, "few.h5|row 0|none of the classes of weights.h5 (numbers)");
   const struct result *r = run("predict --device cpu --checkpoint run-0.h5 --data few.h5 --out unnamed.h5");
   assert_succeeds("predict", r);
-  assert_non_null(strstr(r->err, "unnamed.h5 gets no target: the labels of few.h5 are text"));
+  assert_non_null(strstr(r->err, "unnamed.h5 gets no target: few.h5: dataset y, row 0"));
   r = run("predict --device cpu --checkpoint whole.h5 --data other.h5 --out others.h5");
   assert_succeeds("predict", r);
   assert_non_null(strstr(r->err, "others.h5 gets no target: other.h5: dataset y, row 17"));
@@ -264,6 +265,173 @@ static void names_that_do_not_fit_are_told(void **state) {
   assert_int_equal(r->status, 1);
   assert_non_null(strstr(r->out, "/classes"));
   assert_complains("head", run(TRAIN "--head 9 --data fixed.h5"), 64, "--head 9|4 words|--head 4");
+}
+
+/* ---- labels by their texts, drawn ---- */
+
+enum { DRAWN = 60 };
+static uint32_t seed = 1;
+static int draw(int below) {
+  return (int)((seed = seed * 1664525 + 1013904223) >> 8) % below;
+}
+
+/* Any text of the letters a, blank and zero, as a type of `size` bytes with this padding has it: padded, cut. */
+static int read_as(char out[8], const char *bytes, int size, H5T_str_t padding) {
+  int length = padding == H5T_STR_NULLTERM ? (int)strnlen(bytes, (size_t)size) : size;
+  while (padding != H5T_STR_NULLTERM && length > 0 &&
+         bytes[length - 1] == (padding == H5T_STR_SPACEPAD ? ' ' : 0))
+    length--;
+  memset(out, 0, 8);
+  memcpy(out, bytes, (size_t)length);
+  return length;
+}
+
+static int by_bytes(const void *a, const void *b) {
+  return strcmp(a, b);
+}
+
+/* What padding is and what belongs to a text is said by the type; a zero within a text is refused with its row. */
+static void padding_is_what_the_type_says(void **state) {
+  int refused = 0, told = 0;
+  for (int k = 0; k < DRAWN; k++) {
+    const H5T_str_t padding = (H5T_str_t)draw(3);
+    const int size = 2 + draw(3), rows = 6 + draw(20), few = draw(4) == 0;
+    char y[32 * 4], names[32][8];
+    int zero = -1, count = 0;
+    for (int i = 0; i < rows * size; i++)
+      y[i] = i % size == 0 ? 'a' : few && i >= size ? y[i % size] : "aa  b\0"[draw(6)];
+    for (int n = 0; n < rows; n++) {
+      const int length = read_as(names[n], y + n * size, size, padding);
+      if (zero < 0 && memchr(names[n], 0, (size_t)length)) zero = n;
+    }
+    qsort(names, (size_t)rows, sizeof *names, by_bytes);
+    for (int n = 0; n < rows; n++)
+      if (n == 0 || strcmp(names[n], names[count - 1]) != 0) memmove(names[count++], names[n], sizeof *names);
+    hid_t file = create_file("padded.h5"), type = text_type((size_t)size);
+    assert_true(H5Tset_strpad(type, padding) >= 0);
+    put(file, "x", H5T_NATIVE_FLOAT, 2, (hsize_t[]){(hsize_t)rows, COLS}, x);
+    put(file, "y", type, 1, (hsize_t[]){(hsize_t)rows}, y);
+    H5Tclose(type), H5Fclose(file);
+    (void)remove("padded-run.h5");
+    const char *line = "train --device cpu --hidden 8 --steps 1 --data padded.h5 --checkpoint padded-run.h5";
+    const struct result *r = run(line);
+    char told_of[80];
+    snprintf(told_of, sizeof told_of, "padded.h5: dataset y, row %d |a zero byte in it", zero);
+    if (zero >= 0) {
+      assert_complains(line, r, 65, told_of);
+      refused++;
+      continue;
+    }
+    assert_succeeds(line, r);
+    assert_int_equal(strstr(r->err, "are of one class, ") != NULL, count == 1);
+    told += count == 1;
+    struct mn_checkpoint *c;
+    assert_int_equal(mn_checkpoint_load(&c, "padded-run.h5"), MN_OK);
+    assert_int_equal(c->class_names.count, count);
+    for (int i = 0; i < count; i++) assert_string_equal(c->class_names.names[i], names[i]);
+    mn_checkpoint_free(c);
+  }
+  assert_true(refused > 5 && told > 2 && refused + told < DRAWN - 5);
+}
+
+/* One way to store labels: integers, a text or an enum of the words for 0, 1 and 2. */
+struct spelling {
+  int kind; /* of `enum kind` */
+  const char *words[3];
+};
+static const struct spelling spellings[] = {
+    {NUMBERS, {"0", "1", "2"}},          {FIXED, {"0", "1", "2"}},
+    {VARIABLE, {"0", "1", "2"}},         {ENUM, {"0", "1", "2"}},
+    {ENUM, {"FALSE", "TRUE", NULL}},     {FIXED, {"FALSE", "TRUE", NULL}},
+    {VARIABLE, {"FALSE", "TRUE", NULL}}, {FIXED, {"00", "01", "02"}},
+    {ENUM, {"no", "yes", "other"}},      {VARIABLE, {"no", "yes", "other"}},
+    {FIXED, {"no", "yes", "other"}}};
+enum { SPELLINGS = sizeof spellings / sizeof *spellings };
+
+/* The label's number for all spellings that are equal. */
+static int same_label(const struct spelling *a, const struct spelling *b) {
+  const char *x0 = a->words[0], *y0 = b->words[0];
+  const int number_a = strcmp(x0, "0") == 0 || strcmp(x0, "FALSE") == 0;
+  const int number_b = strcmp(y0, "0") == 0 || strcmp(y0, "FALSE") == 0;
+  return strcmp(x0, y0) == 0 || (number_a && number_b);
+}
+
+static void write_spelled(const char *name, const struct spelling *s, const int *labels) {
+  static char fixed[ROWS][8];
+  static const char *variable[ROWS];
+  static short members[ROWS];
+  hid_t type = H5Tenum_create(H5T_NATIVE_SHORT);
+  for (short i = 0; i < 3 && s->words[i]; i++) {
+    const short value = (short)(5 - i);
+    assert_true(H5Tenum_insert(type, s->words[i], &value) >= 0);
+  }
+  for (int n = 0; n < ROWS; n++) {
+    variable[n] = s->words[labels[n]];
+    memset(fixed[n], 0, sizeof fixed[n]);
+    strcpy(fixed[n], variable[n]);
+    members[n] = (short)(5 - labels[n]);
+  }
+  const void *values[] = {labels, fixed, variable, members};
+  hid_t types[] = {H5Tcopy(H5T_NATIVE_INT), text_type(8), text_type(H5T_VARIABLE), type};
+  hid_t file = create_file(name);
+  put(file, "x", H5T_NATIVE_FLOAT, 2, (hsize_t[]){ROWS, COLS}, x);
+  put(file, "y", types[s->kind], 1, (hsize_t[]){ROWS}, values[s->kind]);
+  for (int k = 0; k < KINDS; k++) H5Tclose(types[k]);
+  H5Fclose(file);
+}
+
+/* A label is its text, and FALSE and TRUE are 0 and 1: over all pairs of kinds a file has the loss of the run's own
+ * rows, or is refused by its first row that has none of the run's labels. */
+static void labels_match_by_their_texts(void **state) {
+  static int labels[ROWS];
+  for (int n = 0; n < ROWS; n++) labels[n] = classes[n] % 2;
+  for (int a = 0; a < SPELLINGS; a++) {
+    char line[200];
+    write_spelled("own.h5", &spellings[a], labels);
+    (void)remove("own-run.h5");
+    run_well(TRAIN "--data own.h5 --checkpoint own-run.h5");
+#define SCORE "eval --quiet --json --device cpu --checkpoint own-run.h5 --data "
+    const double own = loss_of(SCORE "own.h5");
+    for (int b = 0; b < SPELLINGS; b++) {
+      write_spelled("their.h5", &spellings[b], labels);
+      if (same_label(&spellings[a], &spellings[b])) {
+        if (loss_of(SCORE "their.h5") != own) fail_msg("trained on spelling %d, file of %d", a, b);
+      } else {
+        snprintf(line, sizeof line, "their.h5: dataset y, row 0 |'%s'|none of the classes of own-run.h5",
+                 spellings[b].words[labels[0]]);
+        assert_complains("eval", run(SCORE "their.h5"), 65, line);
+      }
+    }
+  }
+}
+
+/* The test part is of another kind than the training part; and a label that no double has is not told as another. */
+static void kinds_of_parts_may_differ(void **state) {
+  static int labels[ROWS];
+  static long wide[ROWS];
+  for (int n = 0; n < ROWS; n++) labels[n] = classes[n] % 2, wide[n] = (1L << 53) + 1;
+  double loss[2];
+  for (int k = 0; k < 2; k++) {
+    static char bools[ROWS][8];
+    for (int n = 0; n < ROWS; n++) strcpy(bools[n], labels[n] ? "TRUE" : "FALSE");
+    hid_t file = create_file("kinds.h5"), type = text_type(8);
+    for (int part = 0; part < 2; part++) {
+      put(file, part ? "test/x" : "train/x", H5T_NATIVE_FLOAT, 2, (hsize_t[]){ROWS, COLS}, x);
+      put(file, part ? "test/y" : "train/y", part == k ? H5T_NATIVE_INT : type, 1, (hsize_t[]){ROWS},
+          part == k ? (void *)labels : bools);
+    }
+    H5Tclose(type), H5Fclose(file);
+    const char *out =
+        run_well("train --quiet --json --device cpu --hidden 8 --epochs 3 --data kinds.h5")->out;
+    loss[k] = strtod(strstr(out, "\"test_loss\":") + 12, NULL);
+  }
+  assert_true(loss[0] == loss[1]);
+  hid_t file = create_file("wide-labels.h5");
+  put(file, "x", H5T_NATIVE_FLOAT, 2, (hsize_t[]){ROWS, COLS}, x);
+  put(file, "y", H5T_NATIVE_LONG, 1, (hsize_t[]){ROWS}, wide);
+  H5Fclose(file);
+  assert_complains("wide", run(TRAIN "--data wide-labels.h5"), 65,
+                   "row 0 (from 0) is 9007199254740992 or more");
 }
 
 static int set_up_rows(void **state) {
@@ -287,6 +455,9 @@ int main(void) {
       cmocka_unit_test(wide_targets_are_read),
       cmocka_unit_test(integers_may_be_numbers),
       cmocka_unit_test(rows_of_another_file_are_all_taken),
+      cmocka_unit_test(padding_is_what_the_type_says),
+      cmocka_unit_test(labels_match_by_their_texts),
+      cmocka_unit_test(kinds_of_parts_may_differ),
   };
   return cmocka_run_group_tests(tests, set_up_rows, tear_down);
 }

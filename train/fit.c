@@ -35,7 +35,7 @@ static mn_status standardize(struct mn_model *model, int side, const double *mea
   const int64_t count = side == MN_X ? model->config.inputs : mn_model_outputs(&model->config);
   struct mn_standard *s = &model->standard[side];
   for (int64_t i = 0; mean && i < count; i++)
-    if (!isfinite(mean[i]) || !isfinite(scale[i]) || !(scale[i] > 0))
+    if (!isfinite(mean[i]) || !isfinite(scale[i]) || !(scale[i] > 0) || !isfinite(1 / scale[i]))
       return mn_fail(MN_USAGE, "%s %ld has the mean %g and the scale %g: finite ones, a scale above 0, work",
                      what, (long)i, mean[i], scale[i]);
   double *all = mean ? malloc(3 * (size_t)count * sizeof *all) : NULL;
@@ -63,7 +63,7 @@ double mn_model_loss_unit(const struct mn_model *model) {
   const double *scale = model->standard[MN_Y].scale;
   for (int64_t k = 1; scale && k < mn_model_outputs(&model->config); k++)
     if (scale[k] != scale[0]) return 0;
-  return scale ? scale[0] * scale[0] : 1;
+  return !scale ? 1 : isnormal(scale[0] * scale[0]) ? scale[0] * scale[0] : 0;
 }
 
 size_t mn_model_real(const struct mn_model *model) {

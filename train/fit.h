@@ -20,7 +20,7 @@ MN_API mn_status mn_model_standardize_targets(struct mn_model *model, const doub
                                               const double *scale);
 
 /* What the minimised loss is multiplied by to be in the targets' own units: scale² if all targets have the
- * same scale, 1 if they are not standardised; 0 if their scales differ, and no number does it. */
+ * same scale, 1 if they are not standardised; 0 if their scales differ or scale² is no normal number. */
 MN_API double mn_model_loss_unit(const struct mn_model *model);
 
 /* Bytes of a real of the outputs that an evaluator passes on: the device's or, of standardised targets, 8. */

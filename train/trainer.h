@@ -72,8 +72,7 @@ struct mn_progress {
   int64_t rows;            /* of the training data, which the order of samples depends on */
   uint64_t seed;           /* of the order of samples and the initial parameters */
   double best;             /* best metric: accuracy, or −loss; −infinity before the first evaluation */
-  int64_t best_epoch;      /* `epoch` when that was found, at an epoch's end; before, that from which patience
-                              counts */
+  int64_t best_epoch;      /* `epoch` when that was found, or from which patience counts before */
   int64_t skipped;         /* steps of `step` without an update: MN_NONFINITE_SKIP … */
   int64_t skipped_running; /* … and how many of the last steps in a row */
 };

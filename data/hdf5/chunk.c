@@ -12,8 +12,6 @@
 #include <string.h>
 #include <zlib.h>
 
-#include "kernels/text.h"
-
 /* The most bytes kept of a dataset, unless one chunk is larger. */
 #define KEPT ((size_t)256 << 20)
 
@@ -34,7 +32,6 @@ struct mn_hdf5_chunks {
   size_t bytes;                        /* of a chunk */
   size_t room;                         /* of each buffer: the most that a chunk takes in the file */
   int foreign;                         /* only HDF5 can undo the filters */
-  int zeros_pass;                      /* zeros have the checksum 0, and the chunk is not deflated */
   int filters;                         /* in the order in which they were applied */
   struct filter filter[FILTERS];
   hsize_t grid[MN_HDF5_RANK]; /* chunks along each dimension */
@@ -191,7 +188,6 @@ static int take_filters(struct mn_hdf5_chunks *c, struct mn_hdf5_object *dataset
       c->foreign = 1;
     if (id == H5Z_FILTER_SHUFFLE && c->filter[i].width < 1) return 0;
   }
-  c->zeros_pass = dataset->checksum && !deflated;
   unsigned options;
   if (H5Pget_chunk_opts(creation, &options) < 0) return 0;
   c->foreign |= options != 0; /* chunks at the edge are stored without filters */
@@ -320,20 +316,6 @@ static const char *unpack(const struct mn_hdf5_chunks *c, unsigned mask, size_t 
 
 /* ---- fetching a chunk ---- */
 
-/* Warns, once for a file, of zeros with a checksum 0. They were written so, or a disk lost both. */
-static void doubt(const struct slab_read *chunk, const unsigned char *bytes) {
-  const struct mn_hdf5_chunks *c = chunk->dataset->chunks;
-  struct mn_hdf5_file *file = chunk->file;
-  const unsigned long long first = chunk->slab->start[0];
-  if (!file->doubts || !c->zeros_pass || *bytes || memcmp(bytes, bytes + 1, c->bytes - 1) != 0) return;
-  file->doubts = 0;
-  mn_escape_print(
-      stderr,
-      "minnow: warning: %s: %s, rows %llu to %llu are a chunk of zeros with the checksum 0, which "
-      "may be lost rows: if zeros are not right there, %s\n",
-      file->path, chunk->dataset->name, first, first + chunk->slab->count[0] - 1, file->remedy);
-}
-
 /* HDF5 finds the chunk, and the driver reads it into memory whose size it checks. For a missing chunk HDF5
  * returns the fill value, and may not read elements for it. */
 static mn_status fetch(struct slab_read *chunk, struct slot *slot) {
@@ -350,7 +332,6 @@ static mn_status fetch(struct slab_read *chunk, struct slot *slot) {
   else if (disk->asked > c->room)
     wrong = "a chunk is stored with more bytes than it can have";
   mn_status status = wrong ? damaged(chunk, wrong) : MN_OK;
-  if (result >= 0 && !wrong) doubt(chunk, slot->bytes);
   if (result < 0 && !wrong) {
     disk->limit = 0;
     memset(slot->bytes, 0, c->bytes); /* a dataset may lack a fill value */

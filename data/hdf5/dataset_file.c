@@ -270,9 +270,9 @@ static mn_status read_reals(struct dataset_file *d, const struct array *a, int64
   return MN_OK;
 }
 
-/* Reads labels, which must be 0 to `limit`, copies them to `out` unless NULL, and raises *largest to them. */
+/* Reads labels, which must be 0 to `limit`, copies them to `out` unless NULL, and widens `range` to them. */
 static mn_status read_labels(struct dataset_file *d, const struct array *a, int64_t first, int64_t count,
-                             int64_t limit, int32_t *out, int64_t *largest) {
+                             int64_t limit, int32_t *out, int64_t range[2]) {
   const double *labels = d->scratch, exact = 0x1p53;
   struct mn_hdf5_slab slab;
   for (start_rows(&slab, a, first, count); slab.elements; mn_hdf5_slab_next(&slab)) {
@@ -285,9 +285,10 @@ static mn_status read_labels(struct dataset_file *d, const struct array *a, int6
             MN_BAD_DATA,
             "%s: dataset %s, row %lld (from 0) is %lld%s; class labels are 0 to %lld; if these are numbers, "
             "--loss mse trains on them",
-            d->path, a->name, (long long)row, (long long)label, labels[i] > exact ? " or more" : "",
+            d->path, a->name, (long long)row, (long long)label, labels[i] >= exact ? " or more" : "",
             (long long)limit);
-      if (label > *largest) *largest = label;
+      if (label < range[0]) range[0] = label;
+      if (label > range[1]) range[1] = label;
       if (out) out[row - first] = (int32_t)label;
     }
     mn_hdf5_unlock();
@@ -302,10 +303,10 @@ static mn_status file_read(struct mn_dataset *dataset, int64_t first, int64_t co
   MN_TRY(mn_dataset_check_read(dataset, first, count, real, y));
   if (x) MN_TRY(read_reals(d, &d->x, first, count, real, x));
   if (!y) return MN_OK;
-  int64_t largest = 0;
+  int64_t range[2] = {INT64_MAX, 0};
   if (d->labels) return memcpy(y, d->labels + first, (size_t)count * sizeof *d->labels), MN_OK;
   /* Checked again: the file may have changed since. */
-  if (dataset->classes) return read_labels(d, &d->y, first, count, dataset->outputs - 1, y, &largest);
+  if (dataset->classes) return read_labels(d, &d->y, first, count, dataset->outputs - 1, y, range);
   return read_reals(d, &d->y, first, count, real, y);
 }
 
@@ -333,26 +334,54 @@ static mn_status read_words(struct dataset_file *d) {
   MN_TRY(mn_read_words(&d->file, &d->y.object, d->y.rows, d->labels, &d->names));
   d->base.classes = 1;
   d->base.outputs = d->names.count;
+  d->base.alone = d->names.count == 1;
   d->base.class_names = &d->names;
   return MN_OK;
+}
+
+/* The class that has this name or, of classes without names, the number that has these digits; or −1. */
+static int64_t class_called(const struct mn_class_names *names, const char *label) {
+  const size_t digits = strspn(label, "0123456789");
+  if (names->count) return mn_class_find(names, label);
+  return digits > 0 && digits < 11 && !label[digits] && (*label != '0' || digits == 1) ? atoll(label) : -1;
+}
+
+static int64_t match(const struct mn_class_names *names, const char *label) {
+  static const char *const words[] = {"0", "FALSE", "1", "TRUE"};
+  int64_t class = class_called(names, label);
+  for (int i = 0; i < 4 && class < 0; i++)
+    if (strcmp(label, words[i]) == 0) class = class_called(names, words[i ^ 1]);
+  return class;
 }
 
 mn_status mn_dataset_name_classes(struct mn_dataset *dataset, const struct mn_class_names *names,
                                   const char *whose) {
   struct dataset_file *d = (struct dataset_file *)dataset;
-  if (!dataset->class_names) return MN_OK;
-  int32_t number[MN_CLASSES_MOST];
-  for (int64_t i = 0; i < d->names.count; i++) number[i] = (int32_t)mn_class_find(names, d->names.names[i]);
-  for (int64_t i = 0; i < dataset->rows; i++)
-    if (number[d->labels[i]] < 0)
-      return mn_fail(MN_BAD_DATA,
-                     "%s: dataset %s, row %lld (from 0) is '%s', which is none of the %lld classes of %s: "
-                     "correct it, or leave out the row",
-                     d->path, d->y.name, (long long)i, d->names.names[d->labels[i]], (long long)names->count,
-                     whose);
-    else
-      d->labels[i] = number[d->labels[i]];
+  const struct mn_class_names *own = dataset->class_names;
+  int64_t range[2] = {INT64_MAX, 0}, class = 0;
+  if (!own) {
+    if (!(d->labels = malloc((size_t)dataset->rows * sizeof *d->labels)))
+      return mn_fail(MN_NO_MEMORY, "no memory for the labels of %lld rows", (long long)dataset->rows);
+    MN_TRY(read_labels(d, &d->y, 0, dataset->rows, INT32_MAX, d->labels, range));
+  }
   dataset->outputs = names->count;
+  for (int64_t i = 0, label = -1; i < dataset->rows; d->labels[i++] = (int32_t) class) {
+    char digits[16];
+    if (d->labels[i] == label) continue;
+    label = d->labels[i];
+    snprintf(digits, sizeof digits, "%d", d->labels[i]);
+    class = match(names, own ? own->names[label] : digits);
+    if (class < 0 || class > INT32_MAX)
+      return mn_fail(
+          MN_BAD_DATA,
+          "%s: dataset %s, row %lld (from 0) is '%s', which is none of the classes of %s (%s): correct "
+          "it, or leave out the row",
+          d->path, d->y.name, (long long)i, own ? own->names[label] : digits, whose,
+          names->count ? "words" : "numbers");
+    if (class >= dataset->outputs) dataset->outputs = class + 1;
+  }
+  dataset->class_names = names->count ? &d->names : NULL;
+  dataset->alone = dataset->alone ? class + 1 : 0;
   return mn_class_names_copy(&d->names, names);
 }
 
@@ -376,10 +405,11 @@ static mn_status settle(struct dataset_file *d) {
         "%s: dataset %s is [%lld, %lld] of integers: class labels must be [%lld], regression targets "
         "floats, or integers with --loss mse or an attribute scale_factor (1 does)",
         d->path, d->y.name, (long long)d->y.rows, (long long)d->y.cols, (long long)d->y.rows);
-  int64_t largest = 0;
-  MN_TRY(read_labels(d, &d->y, 0, d->y.rows, INT32_MAX, NULL, &largest));
+  int64_t range[2] = {INT64_MAX, 0};
+  MN_TRY(read_labels(d, &d->y, 0, d->y.rows, INT32_MAX, NULL, range));
   d->base.classes = 1;
-  d->base.outputs = largest + 1;
+  d->base.outputs = range[1] + 1;
+  d->base.alone = range[0] == range[1] ? d->base.outputs : 0;
   return MN_OK;
 }
 

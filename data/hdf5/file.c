@@ -32,10 +32,16 @@ static int type_name(char *out, size_t size, hid_t type) {
   const H5T_class_t class = H5Tget_class(type);
   const H5T_sign_t sign = class == H5T_INTEGER ? H5Tget_sign(type) : H5T_SGN_2;
   const size_t bits = 8 * H5Tget_size(type);
+  size_t at, e = 0, m = 0; /* bits of a float's exponent and mantissa */
+  if (class == H5T_FLOAT && H5Tget_fields(type, &at, &at, &e, &at, &m) < 0) return 0;
+  const int ieee = bits > 64 || (e + m + 1 == bits && e == (bits == 16   ? 5
+                                                            : bits == 32 ? 8
+                                                            : bits == 64 ? 11
+                                                                         : 0));
   if (class == H5T_INTEGER)
     snprintf(out, size, "%s%zu", sign == H5T_SGN_NONE ? "uint" : "int", bits);
   else if (class == H5T_FLOAT)
-    snprintf(out, size, "float%zu", bits);
+    snprintf(out, size, ieee ? "float%zu" : e == 8 && m == 7 ? "bfloat%zu" : "float%zu_e%zum%zu", bits, e, m);
   else
     snprintf(out, size, "%s", class >= 0 && class <= H5T_ARRAY ? names[class] : "unknown");
   return class >= 0 && sign >= 0 && bits > 0;
@@ -67,6 +73,7 @@ static int well_formed(hid_t type, H5T_class_t class) {
 static int describe_type(struct mn_hdf5_object *object, hid_t type) {
   object->class = H5Tget_class(type);
   object->element = H5Tget_size(type);
+  object->padding = object->class == H5T_STRING ? H5Tget_strpad(type) : H5T_STR_NULLTERM;
   const int named = type_name(object->type, sizeof object->type, type);
   const htri_t single = H5Tequal(type, H5T_NATIVE_FLOAT), wide = H5Tequal(type, H5T_NATIVE_DOUBLE);
   const int atomic = object->class == H5T_FLOAT || object->class == H5T_INTEGER;
@@ -217,21 +224,23 @@ hid_t mn_hdf5_text_type(size_t length) {
   return -1;
 }
 
+size_t mn_hdf5_text_length(H5T_str_t padding, const char *text, size_t size) {
+  if (padding == H5T_STR_NULLTERM) return strnlen(text, size);
+  while (size > 0 && text[size - 1] == (padding == H5T_STR_SPACEPAD ? ' ' : 0)) size--;
+  return size;
+}
+
 static herr_t read_text(hid_t attribute, hid_t type, struct mn_hdf5_value *value, int *error) {
-  char *text = NULL;
-  herr_t result;
-  value->kind = MN_VALUE_TEXT;
-  if (H5Tis_variable_str(type) > 0) {
-    result = H5Aread(attribute, type, &text);
-    if (result < 0) return result;
-    snprintf(value->text, sizeof value->text, "%s", text ? text : "");
-    return H5free_memory(text);
-  }
-  text = calloc(value->element + 1, 1);
-  if (!text) *error = ENOMEM;
-  result = text ? H5Aread(attribute, type, text) : -1;
-  if (result >= 0) snprintf(value->text, sizeof value->text, "%s", text);
-  free(text);
+  const int variable = H5Tis_variable_str(type) > 0;
+  char *text = variable ? NULL : calloc(value->element + 1, 1);
+  if (!variable && !text) return *error = ENOMEM, -1;
+  const herr_t result = H5Aread(attribute, type, variable ? (void *)&text : text);
+  const char *read = text ? text : "";
+  const size_t size = variable ? strlen(read) : value->element;
+  const size_t length = mn_hdf5_text_length(H5Tget_strpad(type), read, size);
+  value->kind = memchr(read, 0, length) ? MN_VALUE_OTHER : MN_VALUE_TEXT;
+  snprintf(value->text, sizeof value->text, "%.*s", (int)length, read);
+  variable ? (void)H5free_memory(text) : free(text);
   return result;
 }
 

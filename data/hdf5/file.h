@@ -38,8 +38,9 @@ struct mn_hdf5_object {
   H5T_class_t class;
   char type[24]; /* "float32", "int64", "string", "compound" … */
   size_t element;
-  size_t native; /* bytes of an element if the file stores C's float or double; else 0 */
-  int swapped;   /* elements are in the other byte order */
+  size_t native;     /* bytes of an element if the file stores C's float or double; else 0 */
+  int swapped;       /* elements are in the other byte order */
+  H5T_str_t padding; /* of texts */
   int rank;
   hsize_t shape[MN_HDF5_RANK]; /* rank 0 if the layout is virtual: asking would open other files */
   hsize_t chunk[MN_HDF5_RANK]; /* if the layout is H5D_CHUNKED */
@@ -63,7 +64,6 @@ struct mn_hdf5_file {
   struct mn_hdf5_disk disk;
   struct mn_hdf5_chunks *chunks; /* of all open datasets */
   int newer;                     /* the last error may come of a newer HDF5's format */
-  int doubts; /* warn on stderr of a chunk of zeros with their checksum 0, which may be lost */
 };
 
 /* How a file is opened. MN_HDF5_SHARED locks it against writers while it is open, as HDF5's own driver does;
@@ -104,6 +104,9 @@ mn_status mn_hdf5_check(struct mn_hdf5_file *file, const struct mn_hdf5_object *
 
 /* The shape of a dataset ("[100, 8]"), for messages. */
 void mn_hdf5_shape(char *out, size_t size, const struct mn_hdf5_object *dataset);
+
+/* Bytes of a text without its padding: up to the first zero, or without zeros or blanks at the end. */
+size_t mn_hdf5_text_length(H5T_str_t padding, const char *text, size_t size);
 
 /* ---- elements ---- */
 
@@ -172,7 +175,7 @@ enum mn_hdf5_value_kind {
   MN_VALUE_UNSIGNED, /* in `whole` */
   MN_VALUE_REAL,     /* in `real` */
   MN_VALUE_TEXT,     /* in `text` */
-  MN_VALUE_OTHER     /* another type, named in `text` */
+  MN_VALUE_OTHER     /* another type, named in `text`, or a text with a zero in it */
 };
 
 /* The value of an attribute: numbers, up to MN_HDF5_VALUES, or a text, cut at MN_HDF5_TEXT. */

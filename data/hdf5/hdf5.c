@@ -1,7 +1,6 @@
 /* HDF5's lock, errors and driver (pread, pwrite and ftruncate on a descriptor), and child processes. */
 #include "data/hdf5/hdf5.h"
 
-#include <ctype.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <omp.h>
@@ -67,13 +66,11 @@ static herr_t take_first(unsigned index, const H5E_error2_t *error, void *text) 
 
 const char *mn_hdf5_reason(void) {
   static _Thread_local char text[REASON];
-  text[0] = 0;
-  newer = 0;
+  text[0] = 0, newer = 0;
   H5Ewalk2(H5E_DEFAULT, H5E_WALK_UPWARD, take_first, text);
   if (!text[0]) snprintf(text, sizeof text, "no reason given");
-  /* Some reasons hold the output of ctime, with its newline; a message is one line. */
-  for (char *c = text; *c; c++)
-    if (iscntrl((unsigned char)*c)) *c = ' ';
+  for (char *c; (c = strchr(text, '\n'));)
+    *c = ' '; /* some hold the output of ctime; a message is one line */
   return text;
 }
 

@@ -86,10 +86,8 @@ static mn_status open_hdf5(struct mn_hdf5_file *file, int how) {
 }
 
 mn_status mn_hdf5_open(struct mn_hdf5_file *file, const char *path, const char *remedy, int how) {
-  *file = (struct mn_hdf5_file){.path = path,
-                                .remedy = remedy,
-                                .root = {.name = "/", .kind = MN_HDF5_GROUP, .id = -1},
-                                .doubts = (how & MN_HDF5_SHARED) != 0};
+  *file = (struct mn_hdf5_file){
+      .path = path, .remedy = remedy, .root = {.name = "/", .kind = MN_HDF5_GROUP, .id = -1}};
   mn_status status = open_hdf5(file, how);
   if (status == MN_OK) return MN_OK;
   if (file->disk.fd >= 0) close(file->disk.fd);

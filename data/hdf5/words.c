@@ -50,6 +50,10 @@ static mn_status take(struct reading *r, int64_t row, const char *word, size_t l
         "%s: dataset %s, row %lld (from 0) is a text of %zu bytes: a class's name has 1 to %d; fill "
         "it in, shorten it or leave out the row",
         path, name, (long long)row, length, MN_CLASS_NAME - 1);
+  if (memchr(word, 0, length))
+    return mn_fail(MN_BAD_DATA,
+                   "%s: dataset %s, row %lld (from 0) is a text with a zero byte in it: remove it", path,
+                   name, (long long)row);
   r->words->labels[row] = number_of(r, word, length);
   if (r->words->labels[row] >= 0) return MN_OK;
   return mn_fail(MN_BAD_DATA,
@@ -62,7 +66,6 @@ static mn_status take(struct reading *r, int64_t row, const char *word, size_t l
 static mn_status take_element(struct reading *r, hid_t type, int64_t row, void *element) {
   char text[MN_CLASS_NAME + 1] = "";
   const char *word = element;
-  size_t length;
   if (r->dataset->class == H5T_ENUM) {
     if (H5Tenum_nameof(type, element, text, sizeof text - 1) < 0 && !*text)
       return mn_fail(MN_BAD_DATA, "%s: dataset %s, row %lld (from 0) is no member of its enum: correct it",
@@ -71,11 +74,9 @@ static mn_status take_element(struct reading *r, hid_t type, int64_t row, void *
   }
   if (H5Tis_variable_str(type) > 0) {
     word = *(char **)element;
-    return take(r, row, word, word ? strlen(word) : 0);
+    return take(r, row, word, word ? mn_hdf5_text_length(r->dataset->padding, word, strlen(word)) : 0);
   }
-  length = strnlen(word, r->dataset->element);
-  while (length > 0 && word[length - 1] == ' ') length--;
-  return take(r, row, word, length);
+  return take(r, row, word, mn_hdf5_text_length(r->dataset->padding, word, r->dataset->element));
 }
 
 static mn_status read_rows(struct reading *r, hid_t type, hid_t space, void *elements) {

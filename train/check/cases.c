@@ -172,6 +172,8 @@ mn_status mn_case_read(const char *path, int index, struct mn_case *out) {
                       MN_HDF5_SHARED));
   mn_status status = read_case(&reader);
   mn_hdf5_close(&reader.file);
+  if (status == MN_BAD_DATA && strncmp(mn_message(), "case ", 5) == 0)
+    status = mn_fail(status, "%s: %s", path, mn_message());
   if (status != MN_OK) mn_case_free(out);
   return status;
 }

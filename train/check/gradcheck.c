@@ -37,6 +37,7 @@ struct check {
   double *dy;
   double *analytic[TENSORS]; /* x's, then each parameter's */
   double largest;            /* the largest rms among them */
+  double rounding;           /* of the loss whose differences are taken */
   int missed;
   int64_t kinks;
 };
@@ -222,16 +223,17 @@ static void extrapolate(double table[LEVELS], int rows, double slope, double *be
   }
 }
 
-/* The derivative at `p` by differences, good to `enough`·max(scale, |itself|); *kink: a v changes sign within
- * every h tried. */
+/* The derivative at `p` by differences, good to `enough`·max(scale, |itself|) or, by rounding, to *noise;
+ * *kink: a v changes sign within every h tried. */
 static mn_status differentiate(struct check *c, const struct element *p, double scale, double enough,
-                               double *out, int *kink) {
+                               double *out, double *noise, int *kink) {
   double table[LEVELS] = {0}, error = INFINITY, h = first_step * fmax(p->size, fabs(p->value));
   int rows = 0;
   for (int level = 0; level < LEVELS; level++, h /= 2) {
     double slope;
     int here;
     MN_TRY(slope_at(c, p, h, &slope, &here));
+    *noise = c->rounding / h;
     if (here) { /* begins anew: within larger steps v may have changed sign twice */
       rows = 0, error = INFINITY;
       continue;
@@ -266,13 +268,14 @@ static mn_status compare(struct check *c, int which, struct result *r) {
   struct element p = {.size = rms(values, r->elements)};
   for (int64_t i = 0; i < r->elements; i++) {
     p.address = (char *)t->value.real + (size_t)i * sizeof(double), p.value = values[i];
-    double a = analytic[i], n = 0;
+    double a = analytic[i], n = 0, rounding = 0;
     int kink = 0;
-    MN_TRY(differentiate(c, &p, scale, 0.05 * tolerance, &n, &kink));
+    MN_TRY(differentiate(c, &p, scale, 0.05 * tolerance, &n, &rounding, &kink));
     mn_heartbeat_of(r->name, i + 1, r->elements);
     r->kinks += kink;
     if (kink) continue;
-    double bound = fmax(tolerance * fmax(scale, fmax(fabs(a), fabs(n))), noise(c));
+    double bound = fmax(tolerance * fmax(scale, fmax(fabs(a), fabs(n))),
+                        fmax(noise(c), fmin(rounding, tolerance * c->largest)));
     double error = a == n ? 0 : fabs(a - n) / bound;
     r->missed += !(error <= 1);                            /* NaN is a miss */
     if (isnan(error) || error > r->worst || i == r->kinks) /* i == kinks: the first one compared */
@@ -306,6 +309,9 @@ static mn_status run(struct check *c) {
   MN_TRY(prepare(c));
   MN_TRY(look(c, &c->here));
   MN_TRY(propagate(c, &trained));
+  double size = fabs(c->here.loss);
+  for (int64_t i = 0; c->dy && i < mn_tensor_count(c->losses->y); i++) size += fabs(c->dy[i] * c->here.y[i]);
+  c->rounding = 8 * 0x1p-53 * size;
   if (c->config->has_loss) {
     double bound = 1e-12 * fabs(c->here.loss), error = fabs(trained - c->here.loss);
     struct result loss = {.name = "loss", .elements = 1, .cols = 1, .worst = error ? error / bound : 0};

@@ -197,6 +197,7 @@ static mn_status run_case(struct run *run, const char *path, int index, double t
   run->actual = malloc((size_t)largest * sizeof *run->actual);
   mn_status status = run->actual ? open_subject(&subject, run->device, c)
                                  : mn_fail(MN_NO_MEMORY, "no memory for case %s", c->name);
+  if (status == MN_USAGE) status = mn_fail(MN_BAD_DATA, "%s: case %s: %s", path, c->name, mn_message());
   if (status == MN_OK) status = (c->steps ? check_training : check_gradients)(run, &subject);
   close_subject(&subject);
   free(run->actual);

@@ -57,10 +57,8 @@ struct mn_checkpoint {
   /* The file holds a model without its training (mn_model_save): progress and options are empty, and tensors
    * lack momentum. */
   int alone;
-  /* The format_version of a file that was read, and the number of its checksums, all of them right; 0 if
-   * minnow 0.2 wrote it or another program removed them. */
-  int64_t version;
-  int checksums;
+  int64_t version; /* the format_version of a file that was read, */
+  int checksums;   /* and how many it has, all right; 0 by minnow 0.2, or if another program removed them */
   int tensor_count;
   /* [tensor_count], owned. In the order of PyTorch's state_dict: of each block fc.weight, fc.bias, gn.weight,
    * gn.bias, then head.weight, head.bias; all of one real. mn_checkpoint_lay_out gives name and shape of

@@ -59,10 +59,7 @@
  * scalars but for `hidden`. Every dataset is contiguous, guarded by its line of `checksums`; version bounds
  * V110 give all of HDF5's own structures a checksum too, so no flipped bit goes unseen. No times are stored
  * and all links and attributes stay in their object's header: the same content gives the same bytes.
- *
- * Files of format_version 1 have no /input, and their datasets are chunked, with fletcher32 checksums. The
- * first of them have no /history, no checksums, and fewer items of /config: a reader does without what it
- * does not find. */
+ * Files of format_version 1, whose datasets are chunked, lack some of this: a reader does without. */
 #include "train/checkpoint/layout.h"
 
 #include <stdio.h>

@@ -49,6 +49,7 @@ mn_status mn_model_load(struct mn_model **out, struct mn_device *device, const c
   MN_TRY(mn_checkpoint_load(&from, path));
   mn_status status = mn_model_open(out, device, &from->model);
   if (status == MN_OK) status = mn_snapshot_restore(from, *out, NULL, NULL);
+  if (status == MN_BAD_DATA) status = mn_fail(status, "%s: %s", path, mn_message());
   mn_checkpoint_free(from);
   if (status != MN_OK) mn_model_close(*out), *out = NULL;
   return status;

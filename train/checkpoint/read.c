@@ -100,7 +100,7 @@ static mn_status take_text(void *data, const char *name, const struct mn_hdf5_va
       value->element >= sizeof text->value)
     return refuse(texts->reader, name, "is no string of fixed length, or too long");
   memcpy(text->name, name, strlen(name) + 1);
-  memcpy(text->value, value->text, value->element + 1); /* zeros follow the text */
+  memcpy(text->value, value->text, strlen(value->text) + 1);
   return MN_OK;
 }
 
@@ -240,7 +240,8 @@ static mn_status read_names(struct mn_reader *reader) {
   MN_TRY(mn_sums_values(&reader->sums, &reader->file, MN_CHECKPOINT_CLASSES, "names", packed,
                         (size_t)outputs * width));
   for (int64_t k = 0; k < outputs; k++) {
-    memcpy(c->class_names.names[k], packed + (size_t)k * width, width);
+    memcpy(c->class_names.names[k], packed + (size_t)k * width,
+           mn_hdf5_text_length(names.padding, packed + (size_t)k * width, width));
     if (k && strcmp(c->class_names.names[k - 1], c->class_names.names[k]) >= 0)
       return refuse(reader, MN_CHECKPOINT_CLASSES, "is not in order");
   }

@@ -77,7 +77,8 @@ mn_status mn_snapshot_load_weights(const char *path, struct mn_model *model, uin
     const struct mn_checkpoint_tensor *t = &weights->tensors[i];
     *hash = XXH3_64bits_withSeed(t->value, (size_t)(t->rows * t->cols) * t->real, *hash);
   }
-  if (status == MN_OK) status = mn_snapshot_restore(weights, model, NULL, NULL);
+  if (status == MN_OK && (status = mn_snapshot_restore(weights, model, NULL, NULL)) == MN_BAD_DATA)
+    status = mn_fail(status, "%s: %s", path, mn_message());
   mn_checkpoint_free(weights);
   return status;
 }

@@ -26,8 +26,9 @@ struct scores {
   int classes;
   int64_t rows, cols; /* rows so far; K outputs */
   const struct mn_class_names *names;
-  size_t real; /* bytes of an output */
-  /* [K] each, for numbers: the targets' mean, Σ (target − mean)², Σ (output − target)² */
+  size_t real;         /* bytes of an output */
+  const double *scale; /* [K] of standardised targets, or NULL */
+  /* [K] each, for numbers, in unit_of: the targets' mean, Σ (target − mean)², Σ (output − target)² */
   double *mean, *spread, *error;
   int64_t *of_class, *right; /* [K] each, for classes: their rows, and the rows predicted right */
   int64_t *confusion;        /* [K, K]: row label, column prediction; NULL above CONFUSION */
@@ -70,12 +71,17 @@ static void add_class(struct scores *s, int32_t label, int32_t predicted) {
   if (s->confusion) s->confusion[label * s->cols + predicted]++;
 }
 
+/* A power of two near the target's scale, in which squares neither vanish nor overflow. */
+static double unit_of(const struct scores *s, int64_t k) {
+  return s->scale ? ldexp(1, ilogb(s->scale[k])) : 1;
+}
+
 /* Welford's update, in which targets that are all equal have a spread of exactly 0. */
 static void add_target(struct scores *s, int64_t k, double y, double target) {
-  const double distance = target - s->mean[k];
+  const double unit = unit_of(s, k), distance = target / unit - s->mean[k], error = (y - target) / unit;
   s->mean[k] += distance / (double)s->rows;
-  s->spread[k] += distance * (target - s->mean[k]);
-  s->error[k] += (y - target) * (y - target);
+  s->spread[k] += distance * (target / unit - s->mean[k]);
+  s->error[k] += error * error;
 }
 
 static mn_status add_scores(void *scores, const void *y, const void *targets, int64_t first, int64_t count) {
@@ -94,7 +100,7 @@ static double r2(const struct scores *s, int64_t k) {
 }
 
 static double rmse(const struct scores *s, int64_t k) {
-  return sqrt(s->error[k] / (double)s->rows);
+  return sqrt(s->error[k] / (double)s->rows) * unit_of(s, k);
 }
 
 static double recall(const struct scores *s, int64_t k) {
@@ -164,6 +170,7 @@ static mn_status evaluate(FILE *out, struct mn_session *s, struct mn_evaluator *
   struct mn_json json;
   MN_TRY(open_scores(scores, s->test->classes, mn_model_outputs(&s->model->config), mn_model_real(s->model)));
   scores->names = &s->model->class_names;
+  scores->scale = s->model->standard[MN_Y].scale;
   MN_TRY(mn_evaluator_watch(evaluator, add_scores, scores));
   MN_TRY(mn_evaluate(evaluator, &loss, &accuracy));
   const struct mn_fault *fault = mn_evaluator_fault(evaluator, &batches, &all);
@@ -172,9 +179,10 @@ static mn_status evaluate(FILE *out, struct mn_session *s, struct mn_evaluator *
                    mn_fault_words(where, fault), (long)batches, (long)all, s->options.data,
                    mn_fault_remedy(fault));
   if (mn_model_loss_unit(s->model) == 0) { /* the mean over all targets, each in its own unit */
-    loss = 0;
-    for (int64_t k = 0; k < scores->cols; k++) loss += scores->error[k] / (double)scores->rows;
-    loss /= (double)scores->cols;
+    double own = 0;
+    for (int64_t k = 0; k < scores->cols; k++)
+      own += rmse(scores, k) * rmse(scores, k) / (double)scores->cols;
+    if (isnormal(own)) loss = own; /* else it stays that of standardised targets */
   }
   describe(s);
   mn_json_begin(&json, out, !s->options.json);

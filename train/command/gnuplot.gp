@@ -4,6 +4,7 @@
 
 set encoding utf8
 if (png) {
+  if (system("fc-list 2>/dev/null || echo unknown") eq "") { printerr "no font is there for the text of a PNG"; exit status 1 }
   set terminal pngcairo size 1440,1.5*height noenhanced background rgb '#ffffff' font 'DejaVu Sans,18'
   set termoption fontscale 1
   set termoption linewidth 1.5

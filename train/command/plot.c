@@ -16,6 +16,7 @@
 #include <unistd.h>
 #include <zlib.h>
 
+#include "kernels/text.h"
 #include "train/checkpoint/atomic_file.h"
 #include "train/command/session.h"
 
@@ -63,10 +64,11 @@ static mn_status add_line(FILE *script[2], struct run *run, int64_t number, cons
                      "%s, line %ld: an event '%s' without the number '%s'; is it a log of minnow train?",
                      run->path, (long)number, event, fields[test][i]);
     /* gnuplot's words for these name neither file nor value. */
-    const double v = values[i], most = i == STEP ? 0x1p53 : test && i == ACCURACY ? 1 : INFINITY;
-    if (v < 0 || v > most || (i == STEP && v != floor(v)))
-      return mn_fail(MN_BAD_DATA, "%s, line %ld: '%s' is %.9g, as no log of minnow train has it", run->path,
-                     (long)number, fields[test][i], v);
+    const double v = values[i], most = i == STEP ? 0x1p53 : test && i == ACCURACY ? 1 : 1e300;
+    if (v < 0 || v > most || (v > 0 && v < 1e-300) || (i == STEP && v != floor(v)))
+      return mn_fail(MN_BAD_DATA,
+                     "%s, line %ld: '%s' is %.9g, as no log of minnow train has it, or not to be drawn",
+                     run->path, (long)number, fields[test][i], v);
   }
   if (test) values[ACCURACY] *= 100;
   for (int i = 0; i < VALUES; i++) put_number(script[test], values[i]);
@@ -121,9 +123,10 @@ static mn_status read_log(FILE *script[2], struct run *run, const char *path) {
 /* Between single quotes gnuplot does not expand escapes; a quote is doubled. */
 static void put_text(FILE *script, const char *text) {
   putc('\'', script);
-  for (; *text; text++) {
+  for (char next[5]; *text;) {
     if (*text == '\'') putc('\'', script);
-    putc((unsigned char)*text < 0x20 ? '?' : *text, script);
+    text += mn_escape_next(next, text);
+    fputs(next, script);
   }
   putc('\'', script);
 }
@@ -223,7 +226,8 @@ static mn_status run_gnuplot(FILE *to, const char *path, FILE *script, FILE *err
   if (error) return mn_atomic_file_fail("write", path, error);
   read_reason(errors, reason, sizeof reason);
   if (how == 0 && size > 0) return MN_OK;
-  return mn_fail(MN_LIBRARY, "gnuplot failed: %s; is the package gnuplot-nox whole?", reason);
+  return mn_fail(MN_LIBRARY, "gnuplot failed: %s; it needs the packages gnuplot-nox and fonts-dejavu-core",
+                 reason);
 }
 
 /* ---- whose picture it is ---- */

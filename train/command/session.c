@@ -65,20 +65,18 @@ static int wants_numbers(const struct mn_session *s) {
                               : s->from && s->from->model.loss == MN_LOSS_MSE;
 }
 
-/* Words are numbered as the checkpoint numbers them, or the file of --init, or the rows to train on. */
+/* Labels are those of the checkpoint's classes, or of the file of --init, or of the rows to train on. */
 static mn_status open_named(struct mn_session *s, struct mn_dataset **out, enum mn_part part, int targets) {
   const struct mn_options *o = &s->options;
   const int how = (targets ? MN_Y_REQUIRED : 0) | (wants_numbers(s) ? MN_Y_NUMBERS : 0);
   MN_TRY(mn_dataset_open(out, o->data, part, o->x_name, o->y_name, how));
-  if (!*out || !(*out)->class_names) return MN_OK;
-  if (!s->class_names.count && s->from)
-    return mn_fail(MN_BAD_DATA, "the labels of %s are text, but those of %s are numbers: store class numbers",
-                   o->data, s->from_path);
-  if (!s->class_names.count) return mn_class_names_copy(&s->class_names, (*out)->class_names);
+  if (!*out || !(*out)->classes || (!s->class_names.count && !(*out)->class_names)) return MN_OK;
+  if (!s->class_names.count && !*s->from_path && out == &s->train)
+    return mn_class_names_copy(&s->class_names, (*out)->class_names);
   return mn_dataset_name_classes(*out, &s->class_names,
-                                 s->from   ? s->from_path
-                                 : o->init ? o->init
-                                           : "its training part");
+                                 *s->from_path                     ? s->from_path
+                                 : o->init && s->class_names.count ? o->init
+                                                                   : "its training part");
 }
 
 /* Targets that predict does not need are left out, with a warning, if they cannot be read. */
@@ -182,19 +180,20 @@ static mn_status lock_and_resume(struct mn_session *s) {
 }
 
 /* Refuses a model that does not fit before its memory is taken and filled: a run needs at least its
- * parameters and the state that the optimizer keeps of each. */
+ * parameters, what the optimizer keeps of each, and a head's product, outputs and their gradient. */
 static mn_status check_memory(const struct mn_session *s, const struct mn_model_config *c,
                               const struct mn_rule *rule) {
   struct mn_device *device = s->device;
   const int arrays = 1 + mn_rule_keeps_m(rule) + mn_rule_keeps_v(rule);
   const double parameters = (double)mn_model_size(c);
   size_t available;
-  const double least = parameters * arrays * (double)device->real / mn_ranks_shards(s->ranks);
+  const double outputs = 3.0 * (double)(s->options.batch * c->head) / mn_ranks_replicas(s->ranks);
+  const double least = (parameters * arrays + outputs) * (double)device->real / mn_ranks_shards(s->ranks);
   MN_TRY(mn_available(device, &available));
   if (available == 0 || least <= (double)available) return MN_OK; /* 0 if it is full or unknown */
   return mn_fail(MN_NO_MEMORY,
                  "%.0f parameters take at least %.1f MiB in training by %s, and %s has %.1f MiB free: fewer "
-                 "or smaller blocks would do",
+                 "or smaller blocks, fewer outputs or a smaller batch would do",
                  parameters, least / 0x1p20, mn_optimizer_name(rule->kind), s->device->name,
                  (double)available / 0x1p20);
 }
@@ -247,6 +246,11 @@ static mn_status find_horizon(struct mn_session *s) {
   return MN_OK;
 }
 
+static mn_status restore(struct mn_session *s, struct mn_progress *progress) {
+  const mn_status status = mn_snapshot_restore(s->from, s->model, s->optimizer, progress);
+  return status == MN_BAD_DATA ? mn_fail(status, "%s: %s", s->from_path, mn_message()) : status;
+}
+
 mn_status mn_session_train(struct mn_session *s, const struct mn_options *options) {
   *s = (struct mn_session){.options = *options};
   const struct mn_options *o = &s->options;
@@ -268,7 +272,7 @@ mn_status mn_session_train(struct mn_session *s, const struct mn_options *option
   MN_TRY(mn_optimizer_open(&s->optimizer, s->model, &optimizer));
   if (s->train->class_names) MN_TRY(mn_model_name_classes(s->model, &s->class_names));
   if (s->from) {
-    MN_TRY(mn_snapshot_restore(s->from, s->model, s->optimizer, &s->progress));
+    MN_TRY(restore(s, &s->progress));
     /* The next sample follows those trained on, in the order of these rows. */
     struct mn_progress *p = &s->progress;
     p->rows = s->train->rows;
@@ -285,6 +289,16 @@ static int64_t rows_to_measure(const struct mn_session *s, int64_t width, int st
   const int64_t values = (int64_t)1 << 21, whole = (int64_t)1 << 28, rows = s->train->rows;
   const int all = s->options.standardize > MN_STANDARDIZE_NO || rows <= whole / width;
   return standardizes && all ? rows : values / width;
+}
+
+/* Standardises by `c`. A column that training cannot hold is the file's fault. */
+static mn_status standardise(struct mn_session *s, const struct mn_columns *c, int side, const char *name) {
+  const mn_status status =
+      (side == MN_X ? mn_model_standardize : mn_model_standardize_targets)(s->model, c->mean, c->scale);
+  return status != MN_USAGE
+             ? status
+             : mn_fail(MN_BAD_DATA, "%s: dataset %s cannot be standardised: %s; another unit would do",
+                       s->options.data, name, mn_message());
 }
 
 mn_status mn_session_columns(struct mn_session *s, const int *stop) {
@@ -304,12 +318,12 @@ mn_status mn_session_columns(struct mn_session *s, const int *stop) {
   if (!standardizes) return MN_OK;
   if (asked == MN_STANDARDIZE_ONE || (asked < 0 && mn_columns_alike(c, s->train->x_type))) mn_columns_pool(c);
   for (int64_t i = 0; i < c->cols; i++) c->scale[i] *= MN_X_DEVIATIONS;
-  MN_TRY(mn_model_standardize(s->model, c->mean, c->scale));
+  MN_TRY(standardise(s, c, MN_X, s->train->x_name));
   if (s->train->classes) return MN_OK;
   /* Real targets are standardised each by itself or, of one unit, all alike. */
   MN_TRY(mn_columns_measure_targets(y, s->train, rows_to_measure(s, s->train->outputs, 1), stop));
   if (mn_columns_alike(y, s->train->y_type)) mn_columns_pool(y);
-  return mn_model_standardize_targets(s->model, y->mean, y->scale);
+  return standardise(s, y, MN_Y, s->train->y_name);
 }
 
 /* The fingerprint of the sample of a part, of the values that the run read. */
@@ -391,7 +405,6 @@ static mn_status open_part(struct mn_session *s, int targets) {
   int parts = s->test != NULL;
   mn_dataset_close(s->test);
   s->test = NULL;
-  if (!s->from) s->class_names.count = 0; /* of the part that was closed */
   MN_TRY(open_rows(s, &s->test, MN_PART_TRAIN, targets));
   if (parts || (s->test->outputs == 0 && o->part == MN_ROWS_AUTO)) return MN_OK;
   return take_part(s, train ? MN_PART_TRAIN : MN_PART_TEST);
@@ -433,10 +446,6 @@ mn_status mn_session_read(struct mn_session *s, const struct mn_options *options
     if (o->loss < 0) config.loss = s->test->classes ? MN_LOSS_CROSS_ENTROPY : MN_LOSS_MSE;
   }
   MN_TRY(check_fit(s, s->test, &config, targets));
-  if (!checkpoint && s->test->class_names && s->test->outputs != mn_model_outputs(&config))
-    return mn_fail(MN_BAD_DATA,
-                   "%s has labels of %ld words, but %s, which has no names, %ld classes: store class numbers",
-                   o->data, (long)s->test->outputs, o->checkpoint, (long)mn_model_outputs(&config));
   const char *trained =
       checkpoint ? mn_text_find(s->from->fingerprint, s->from->fingerprint_count, "precision") : NULL;
   MN_TRY(mn_session_context(&s->device, o, o->device,
@@ -444,8 +453,7 @@ mn_status mn_session_read(struct mn_session *s, const struct mn_options *options
                             : trained         ? trained
                                               : "fp32"));
   MN_TRY(mn_model_open(&s->model, s->device, &config));
-  return checkpoint ? mn_snapshot_restore(s->from, s->model, NULL, NULL)
-                    : mn_snapshot_load_weights(o->checkpoint, s->model, NULL);
+  return checkpoint ? restore(s, NULL) : mn_snapshot_load_weights(o->checkpoint, s->model, NULL);
 }
 
 void mn_session_close(struct mn_session *s) {
@@ -507,6 +515,19 @@ static void describe_init(const struct mn_session *s) {
   mn_checkpoint_free(from);
 }
 
+/* Notes a class that --validation leaves on one side, or that all rows of a new run are of. */
+static void note_alone(const struct mn_session *s) {
+  const int64_t alone = s->from ? 0 : s->test && s->whole ? s->test->alone : s->train->alone;
+  char name[MN_CLASS_NAME];
+  if (!alone || !s->train->classes) return;
+  snprintf(name, sizeof name, "%lld", (long long)llabs(alone) - 1);
+  if (s->class_names.count) strcpy(name, s->class_names.names[llabs(alone) - 1]);
+  mn_announce(&s->options,
+              alone < 0 ? "note: of class %s --validation holds out all rows or none"
+                        : "note: all rows are of one class, %s: there is nothing to tell apart",
+              name);
+}
+
 void mn_session_describe(const struct mn_session *s) {
   const struct mn_options *o = &s->options;
   if (!mn_ranks_first(s->ranks)) return;
@@ -521,6 +542,7 @@ void mn_session_describe(const struct mn_session *s) {
   if (s->stratified && s->whole > MN_DATASET_STRATIFIED / s->train->inputs)
     mn_announce(o,
                 "note: of so many rows stretches of neighbours are held out, not single rows of each class");
+  note_alone(s);
   if (!o->data)
     mn_announce(o, "data: %ld synthetic rows, whose noise alone is a loss of %g", (long)s->train->rows,
                 o->noise * o->noise);

@@ -41,6 +41,7 @@ struct run {
   int signal;                 /* the one that ends the run, whichever rank got it; else 0 */
   double test_loss, accuracy; /* of the last evaluation; NaN before */
   double spread;              /* the test loss of the best constant, for R²; NaN if it is not known */
+  int64_t best_step;          /* the best evaluation's, if this process made it within an epoch; else 0 */
   struct since since;
 };
 
@@ -301,8 +302,8 @@ static void tell_epoch(struct run *r, int tested) {
   r->since = (struct since){.samples = p->samples, .began = tested ? mn_seconds() : t->finished};
 }
 
-/* *better: an epoch has ended, and its metric is the best so far. */
-static mn_status evaluate(struct run *r, int epoch_end, int *better) {
+/* *better: its metric is the best so far. */
+static mn_status evaluate(struct run *r, int *better) {
   struct mn_progress *p = &r->trainer->progress;
   char where[MN_FAULT_WORDS];
   int64_t batches, all;
@@ -310,8 +311,9 @@ static mn_status evaluate(struct run *r, int epoch_end, int *better) {
   MN_TRY(mn_evaluate(r->evaluator, &r->test_loss, &r->accuracy));
   const struct mn_fault *fault = mn_evaluator_fault(r->evaluator, &batches, &all);
   double metric = isnan(r->accuracy) ? -r->test_loss : r->accuracy;
-  *better = epoch_end && metric > p->best; /* NaN is not */
-  if (*better) p->best = metric, p->best_epoch = p->epoch;
+  *better = metric > p->best; /* NaN is not */
+  if (*better)
+    p->best = metric, p->best_epoch = p->epoch, r->best_step = epoch_ended(r->trainer) ? 0 : p->step;
   if (is_told(r)) {
     tell_epoch(r, 1);
     /* A test loss that is not finite does not by itself end the training. */
@@ -386,8 +388,8 @@ static int64_t next_pause(const struct run *r, int64_t stop) {
 
 static mn_status at_pause(struct run *r) {
   const struct mn_trainer *t = r->trainer;
-  int epoch_end = epoch_ended(t), last = t->progress.step == t->schedule.horizon, better = 0;
-  if (r->evaluator && (epoch_end || last)) MN_TRY(evaluate(r, epoch_end, &better));
+  int last = t->progress.step == t->schedule.horizon, better = 0;
+  if (r->evaluator && (epoch_ended(t) || last)) MN_TRY(evaluate(r, &better));
   return mn_saves_at_pause(&r->saves, better && r->session.options.best);
 }
 
@@ -404,7 +406,8 @@ static void tell_of_the_best(struct run *r) {
     snprintf(metric, sizeof metric, "test loss %s", mn_show_number(number, -p->best, 5));
   if (o->best && isfinite(p->best) && mn_checkpoint_best(best, o->checkpoint) == MN_OK &&
       access(best, F_OK) == 0)
-    mn_announce(&r->session.options, "best: %s after epoch %ld, in %s", metric, (long)p->best_epoch, best);
+    mn_announce(&r->session.options, "best: %s after %s %ld, in %s", metric, r->best_step ? "step" : "epoch",
+                (long)(r->best_step ? r->best_step : p->best_epoch), best);
   if (patience_is_out(r))
     mn_announce(&r->session.options,
                 "ended by --patience %ld after epoch %ld: %s of epoch %ld was not bettered%s",

@@ -58,7 +58,6 @@ static mn_status verify_open(struct verdict *verdict, struct mn_hdf5_file *file)
     verdict->sums = checkpoint->checksums;
     mn_checkpoint_free(checkpoint);
   }
-  file->doubts = !verdict->sums;
   return mn_hdf5_walk(file, verify_object, verdict);
 }
 
