@@ -254,28 +254,6 @@ static void note_columns(const struct mn_columns *c, enum way way, const char *w
   if (count > 0) mn_announce(options, "note: x, column%s %s (from 0): %s", count > 1 ? "s" : "", list, what);
 }
 
-/* Columns that are taken as they are, though their scales or means differ much. */
-static void note_scales(const struct mn_columns *c, const struct mn_options *options) {
-  const double apart = 100, off = 10; /* of deviations; of a mean, in deviations */
-  int64_t narrow, wide;
-  mn_columns_extremes(c, &narrow, &wide);
-  if (narrow < 0) return;
-  int64_t far = narrow;
-  for (int64_t i = 0; i < c->cols; i++)
-    if (fabs(c->mean[i]) * c->deviation[far] > fabs(c->mean[far]) * c->deviation[i] && c->deviation[i] > 0)
-      far = i;
-  const double mean = fabs(c->mean[far]) / c->deviation[far];
-  char of_mean[80] = "";
-  if (mean > off)
-    snprintf(of_mean, sizeof of_mean, ", column %lld a mean of %.3g deviations", (long long)far, mean);
-  if (c->deviation[wide] > apart * c->deviation[narrow] || mean > off)
-    mn_announce(
-        options,
-        "note: the columns of x have deviations from %.3g (column %lld) to %.3g (column %lld)%s: if they "
-        "are in different units, --standardize columns makes them alike",
-        c->deviation[narrow], (long long)narrow, c->deviation[wide], (long long)wide, of_mean);
-}
-
 void mn_announce_columns(const struct mn_columns columns[MN_SIDES], const struct mn_model *model,
                          const struct mn_options *options) {
   enum { FEW = 20 };
@@ -284,7 +262,6 @@ void mn_announce_columns(const struct mn_columns columns[MN_SIDES], const struct
   if (x->cols > 1) note_columns(x, CONSTANT, "one value in all rows, which tells nothing", options);
   note_columns(x, FAR, "values beyond 20 deviations: a logarithm or a limit may do better", options);
   note_columns(x, NUMBERED, "rises by whole numbers, as row numbers do: leave it out if it is one", options);
-  if (!model->standard[MN_X].mean) note_scales(x, options);
   /* Real targets that may be classes: few whole numbers from 0. */
   if (options->loss < 0 && y->cols == 1 && y->whole[0] && y->smallest[0] >= 0 && y->largest[0] <= FEW)
     mn_announce(options,
