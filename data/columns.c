@@ -23,10 +23,9 @@ static double factor_of(double smallest, double largest) {
 
 /* Adds `count` rows, reals of `real` bytes, to the statistics. Squares of the new rows are taken around their
  * own mean, then merged (Chan, Golub and LeVeque 1979), so that a large mean does not cancel digits. Until
- * the end `deviation` holds the sum of squares, and it and sums are of values times `factor`. sums, factor:
- * [cols]. */
-static void add_rows(struct mn_columns *c, const void *x, size_t real, int64_t count, double *sums,
-                     double *factor) {
+ * the end `scale` holds a factor, and `deviation` the sum of squares of values times it. sums: [cols]. */
+static void add_rows(struct mn_columns *c, const void *x, size_t real, int64_t count, double *sums) {
+  double *factor = c->scale;
   const double had = (double)c->rows, all = had + (double)count;
   for (int64_t n = 0; n < count; n++)
     for (int64_t i = 0; i < c->cols; i++) {
@@ -64,7 +63,7 @@ static mn_status measure(struct mn_columns *c, struct mn_dataset *d, int side, i
                          const int *stop) {
   const int64_t piece = rows_of_piece(c->cols), stretch = most >= d->rows ? d->rows : STRETCH;
   const int64_t stretches = most >= d->rows ? 1 : (most + STRETCH - 1) / STRETCH;
-  double *sums = values + piece * c->cols, *factor = sums + c->cols;
+  double *sums = values + piece * c->cols;
   const size_t real = mn_stored_real(d, side);
   for (int64_t s = 0; s < stretches; s++) {
     const int64_t first =
@@ -75,14 +74,14 @@ static mn_status measure(struct mn_columns *c, struct mn_dataset *d, int side, i
         return mn_fail(MN_INTERRUPTED, "reading was stopped");
       MN_TRY(
           d->read(d, first + done, here, real, side == MN_X ? values : NULL, side == MN_Y ? values : NULL));
-      add_rows(c, values, real, here, sums, factor);
+      add_rows(c, values, real, here, sums);
       mn_heartbeat_of("rows measured", s * stretch + done, stretches * stretch);
     }
   }
   for (int64_t i = 0; i < c->cols; i++) {
     const int constant = c->smallest[i] == c->largest[i];
     if (constant) c->mean[i] = c->smallest[i];
-    c->deviation[i] = constant ? 0 : sqrt(c->deviation[i] / (double)c->rows) / factor[i];
+    c->deviation[i] = constant ? 0 : sqrt(c->deviation[i] / (double)c->rows) / c->scale[i];
     c->scale[i] = c->deviation[i] > 0 ? c->deviation[i] : 1;
   }
   return MN_OK;
@@ -93,7 +92,7 @@ static mn_status measure_side(struct mn_columns *out, struct mn_dataset *d, int 
   const int64_t width = side == MN_X ? d->inputs : d->outputs;
   const size_t cols = (size_t)width, piece = (size_t)rows_of_piece(width) * cols;
   if (most < d->rows && most < STRETCH) most = d->rows < STRETCH ? d->rows : STRETCH;
-  double *all = calloc(8 * cols + piece, sizeof *all);
+  double *all = calloc(7 * cols + piece, sizeof *all);
   *out = (struct mn_columns){.mean = all};
   if (!all) return mn_fail(MN_NO_MEMORY, "no memory to measure %lld columns", (long long)width);
   *out = (struct mn_columns){.cols = width,

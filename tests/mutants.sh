@@ -98,7 +98,6 @@ mutant() {
   data/class_names.c | data/hdf5/words.c) order=${alone:-test_words} ;;
   data/arrays.c) order=${alone:-test_arrays} ;;
   data/read_rows.c) order=${alone:-test_rows test_loader test_standardize test_library} ;;
-  train/command/verify.c) order=${alone:-test_doubts} ;;
   data/*) order=${alone:-test_loader} ;;
   kernels/real.h) order=${alone:-test_kernels} ;;
   kernels/elementwise.c | kernels/gemm.c) order=${alone:-test_planes test_kernels test_gemm test_block test_fused test_nonfinite} ;;
@@ -123,7 +122,8 @@ mutant() {
   train/*) order=${alone:-test_library test_arrays test_trainer test_trainer_errors test_nonfinite test_retake test_pauses test_training test_predict test_standardize} ;;
   *) order=$programs ;;
   esac
-  [[ $name != doubts:* && $name != files:* ]] || order=${alone:-test_doubts}
+  [[ $name != spelled:* ]] || order=${alone:-test_words}
+  [[ $name != files:* ]] || order=${alone:-test_doubts}
   [[ $name != defaults:* ]] || order=${alone:-test_options}
   [[ $name != missing:* ]] || order=${alone:-test_missing}
   [[ $name != newer:* ]] || order=${alone:-test_newer}
@@ -659,6 +659,12 @@ mutant "standardised: a single column of another scale is of one unit" data/colu
 mutant "held out: another seed than the run's" train/command/session.c 'mn_dataset_hold_out(&s->test, part, o->validation, s->from->progress.seed, s->stratified)' \
   'mn_dataset_hold_out(&s->test, part, o->validation, 0, s->stratified)'
 mutant "held out: any file of as many rows" train/command/session.c '*same = mn_fingerprint_same(then, now);' '*same = 1;'
+mutant "held out: a rare class is left to chance" data/held_out.c '    lend(strata, count);' ''
+mutant "standardised: squares that vanish" data/columns.c 'ldexp(1, exponent < -1000 ? 1000 : -exponent)' '1'
+mutant "spelled: blanks pad every text" data/hdf5/file.c 'if (padding == H5T_STR_NULLTERM) return strnlen(text, size);' "padding = H5T_STR_SPACEPAD;"
+mutant "spelled: bools are no numbers" data/hdf5/dataset_file.c 'mn_class_find(names, words[i ^ 1]) : i / 2' '-1 : -1'
+mutant "spelled: integers are indices of words" train/command/session.c '(!s->class_names.count && !(*out)->class_names)' '!(*out)->class_names'
+mutant "best: of epochs' ends alone" $c '*better = metric > p->best;' '*better = epoch_ended(r->trainer) && metric > p->best;'
 mutant "words: in the order in which they come" data/class_names.c 'return strcmp(a, b);' 'return strcmp(b, a);'
 mutant "words: numbered anew in each file" train/command/session.c 'return mn_dataset_name_classes(*out, &s->class_names,' 'return MN_OK, mn_dataset_name_classes(NULL, &s->class_names,'
 mutant "words: a text at the limit is cut" data/hdf5/words.c 'length >= MN_CLASS_NAME)' 'length > MN_CLASS_NAME)'

@@ -314,7 +314,7 @@ static void plot_names_what_makes_no_sense(void **state) {
       {"\"step\",\"step\":5,\"loss\":-1e308,\"rate\":1", "odd.jsonl, line 2: 'loss' is -1e+308,"},
       {"\"step\",\"step\":5,\"loss\":1,\"rate\":-0.5", "odd.jsonl, line 2: 'rate' is -0.5,"},
       {"\"step\",\"step\":5,\"loss\":1e308,\"rate\":1",
-       "odd.jsonl, line 2: 'loss' is 1e+308,|not to be drawn"},
+       "odd.jsonl, line 2: 'loss' is 1e+308,|no picture shows"},
       {"\"eval\",\"step\":5,\"test_loss\":5e-324", "odd.jsonl, line 2: 'test_loss' is 4.94065646e-324,"},
       {"\"eval\",\"step\":-1,\"test_loss\":1", "odd.jsonl, line 2: 'step' is -1,"},
       {"\"eval\",\"step\":5,\"test_loss\":1,\"test_accuracy\":7", "odd.jsonl, line 2: 'test_accuracy' is 7,"},

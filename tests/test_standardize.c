@@ -199,8 +199,7 @@ static void columns_that_cannot_be_held_are_named(void **state) {
     }
     write_rows("beyond.h5", H5T_NATIVE_DOUBLE, x, H5T_NATIVE_DOUBLE, targets);
     assert_complains("beyond", run(TRAIN "--data beyond.h5"), 65,
-                     k < 2 ? "beyond.h5: dataset x |input 2 |another unit"
-                           : "beyond.h5: dataset y |target 0 |another unit");
+                     k < 2 ? "beyond.h5: input 2 |another unit" : "beyond.h5: target 0 |another unit");
   }
 }
 

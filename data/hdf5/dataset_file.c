@@ -339,18 +339,14 @@ static mn_status read_words(struct dataset_file *d) {
   return MN_OK;
 }
 
-/* The class that has this name or, of classes without names, the number that has these digits; or −1. */
-static int64_t class_called(const struct mn_class_names *names, const char *label) {
-  const size_t digits = strspn(label, "0123456789");
-  if (names->count) return mn_class_find(names, label);
-  return digits > 0 && digits < 11 && !label[digits] && (*label != '0' || digits == 1) ? atoll(label) : -1;
-}
-
+/* The class of this name or, of classes without names, of this number; or −1. FALSE and TRUE are 0 and 1. */
 static int64_t match(const struct mn_class_names *names, const char *label) {
   static const char *const words[] = {"0", "FALSE", "1", "TRUE"};
-  int64_t class = class_called(names, label);
+  const size_t digits = strspn(label, "0123456789");
+  const int number = digits > 0 && digits < 11 && !label[digits] && (*label != '0' || digits == 1);
+  int64_t class = names->count ? mn_class_find(names, label) : number ? atoll(label) : -1;
   for (int i = 0; i < 4 && class < 0; i++)
-    if (strcmp(label, words[i]) == 0) class = class_called(names, words[i ^ 1]);
+    if (strcmp(label, words[i]) == 0) class = names->count ? mn_class_find(names, words[i ^ 1]) : i / 2;
   return class;
 }
 
@@ -370,14 +366,14 @@ mn_status mn_dataset_name_classes(struct mn_dataset *dataset, const struct mn_cl
     if (d->labels[i] == label) continue;
     label = d->labels[i];
     snprintf(digits, sizeof digits, "%d", d->labels[i]);
-    class = match(names, own ? own->names[label] : digits);
+    const char *text = own ? own->names[label] : digits;
+    class = match(names, text);
     if (class < 0 || class > INT32_MAX)
       return mn_fail(
           MN_BAD_DATA,
           "%s: dataset %s, row %lld (from 0) is '%s', which is none of the classes of %s (%s): correct "
           "it, or leave out the row",
-          d->path, d->y.name, (long long)i, own ? own->names[label] : digits, whose,
-          names->count ? "words" : "numbers");
+          d->path, d->y.name, (long long)i, text, whose, names->count ? "words" : "numbers");
     if (class >= dataset->outputs) dataset->outputs = class + 1;
   }
   dataset->class_names = names->count ? &d->names : NULL;

@@ -37,7 +37,7 @@ struct check {
   double *dy;
   double *analytic[TENSORS]; /* x's, then each parameter's */
   double largest;            /* the largest rms among them */
-  double rounding;           /* of the loss whose differences are taken */
+  double size;               /* of the terms of the loss whose differences are taken */
   int missed;
   int64_t kinks;
 };
@@ -233,7 +233,7 @@ static mn_status differentiate(struct check *c, const struct element *p, double 
     double slope;
     int here;
     MN_TRY(slope_at(c, p, h, &slope, &here));
-    *noise = c->rounding / h;
+    *noise = 8 * 0x1p-53 * c->size / h;
     if (here) { /* begins anew: within larger steps v may have changed sign twice */
       rows = 0, error = INFINITY;
       continue;
@@ -309,9 +309,9 @@ static mn_status run(struct check *c) {
   MN_TRY(prepare(c));
   MN_TRY(look(c, &c->here));
   MN_TRY(propagate(c, &trained));
-  double size = fabs(c->here.loss);
-  for (int64_t i = 0; c->dy && i < mn_tensor_count(c->losses->y); i++) size += fabs(c->dy[i] * c->here.y[i]);
-  c->rounding = 8 * 0x1p-53 * size;
+  c->size = fabs(c->here.loss);
+  for (int64_t i = 0; c->dy && i < mn_tensor_count(c->losses->y); i++)
+    c->size += fabs(c->dy[i] * c->here.y[i]);
   if (c->config->has_loss) {
     double bound = 1e-12 * fabs(c->here.loss), error = fabs(trained - c->here.loss);
     struct result loss = {.name = "loss", .elements = 1, .cols = 1, .worst = error ? error / bound : 0};

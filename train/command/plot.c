@@ -66,8 +66,7 @@ static mn_status add_line(FILE *script[2], struct run *run, int64_t number, cons
     /* gnuplot's words for these name neither file nor value. */
     const double v = values[i], most = i == STEP ? 0x1p53 : test && i == ACCURACY ? 1 : 1e300;
     if (v < 0 || v > most || (v > 0 && v < 1e-300) || (i == STEP && v != floor(v)))
-      return mn_fail(MN_BAD_DATA,
-                     "%s, line %ld: '%s' is %.9g, as no log of minnow train has it, or not to be drawn",
+      return mn_fail(MN_BAD_DATA, "%s, line %ld: '%s' is %.9g, which no log has, or no picture shows",
                      run->path, (long)number, fields[test][i], v);
   }
   if (test) values[ACCURACY] *= 100;
@@ -226,8 +225,7 @@ static mn_status run_gnuplot(FILE *to, const char *path, FILE *script, FILE *err
   if (error) return mn_atomic_file_fail("write", path, error);
   read_reason(errors, reason, sizeof reason);
   if (how == 0 && size > 0) return MN_OK;
-  return mn_fail(MN_LIBRARY, "gnuplot failed: %s; it needs the packages gnuplot-nox and fonts-dejavu-core",
-                 reason);
+  return mn_fail(MN_LIBRARY, "gnuplot failed: %s; it needs gnuplot-nox and fonts-dejavu-core", reason);
 }
 
 /* ---- whose picture it is ---- */

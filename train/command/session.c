@@ -291,16 +291,6 @@ static int64_t rows_to_measure(const struct mn_session *s, int64_t width, int st
   return standardizes && all ? rows : values / width;
 }
 
-/* Standardises by `c`. A column that training cannot hold is the file's fault. */
-static mn_status standardise(struct mn_session *s, const struct mn_columns *c, int side, const char *name) {
-  const mn_status status =
-      (side == MN_X ? mn_model_standardize : mn_model_standardize_targets)(s->model, c->mean, c->scale);
-  return status != MN_USAGE
-             ? status
-             : mn_fail(MN_BAD_DATA, "%s: dataset %s cannot be standardised: %s; another unit would do",
-                       s->options.data, name, mn_message());
-}
-
 mn_status mn_session_columns(struct mn_session *s, const int *stop) {
   const struct mn_options *o = &s->options;
   const int asked = (int)o->standardize, standardizes = asked > 0 || (asked < 0 && o->data && !o->init);
@@ -318,12 +308,15 @@ mn_status mn_session_columns(struct mn_session *s, const int *stop) {
   if (!standardizes) return MN_OK;
   if (asked == MN_STANDARDIZE_ONE || (asked < 0 && mn_columns_alike(c, s->train->x_type))) mn_columns_pool(c);
   for (int64_t i = 0; i < c->cols; i++) c->scale[i] *= MN_X_DEVIATIONS;
-  MN_TRY(standardise(s, c, MN_X, s->train->x_name));
-  if (s->train->classes) return MN_OK;
+  mn_status status = mn_model_standardize(s->model, c->mean, c->scale);
   /* Real targets are standardised each by itself or, of one unit, all alike. */
-  MN_TRY(mn_columns_measure_targets(y, s->train, rows_to_measure(s, s->train->outputs, 1), stop));
-  if (mn_columns_alike(y, s->train->y_type)) mn_columns_pool(y);
-  return standardise(s, y, MN_Y, s->train->y_name);
+  if (status == MN_OK && !s->train->classes) {
+    MN_TRY(mn_columns_measure_targets(y, s->train, rows_to_measure(s, s->train->outputs, 1), stop));
+    if (mn_columns_alike(y, s->train->y_type)) mn_columns_pool(y);
+    status = mn_model_standardize_targets(s->model, y->mean, y->scale);
+  }
+  if (status != MN_USAGE) return status; /* else it is a column that training cannot hold */
+  return mn_fail(MN_BAD_DATA, "%s: %s; another unit would do", o->data, mn_message());
 }
 
 /* The fingerprint of the sample of a part, of the values that the run read. */
@@ -519,13 +512,11 @@ static void describe_init(const struct mn_session *s) {
 static void note_alone(const struct mn_session *s) {
   const int64_t alone = s->from ? 0 : s->test && s->whole ? s->test->alone : s->train->alone;
   char name[MN_CLASS_NAME];
-  if (!alone || !s->train->classes) return;
-  snprintf(name, sizeof name, "%lld", (long long)llabs(alone) - 1);
-  if (s->class_names.count) strcpy(name, s->class_names.names[llabs(alone) - 1]);
-  mn_announce(&s->options,
-              alone < 0 ? "note: of class %s --validation holds out all rows or none"
-                        : "note: all rows are of one class, %s: there is nothing to tell apart",
-              name);
+  snprintf(name, sizeof name, "%lld", llabs(alone) - 1LL);
+  if (alone && s->class_names.count) strcpy(name, s->class_names.names[llabs(alone) - 1]);
+  if (alone > 0)
+    mn_announce(&s->options, "note: all rows are of one class, %s: there is nothing to tell apart", name);
+  if (alone < 0) mn_announce(&s->options, "note: of class %s --validation holds out all rows or none", name);
 }
 
 void mn_session_describe(const struct mn_session *s) {
