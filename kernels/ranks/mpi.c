@@ -170,7 +170,7 @@ static void answer(int number) {
 }
 
 /* Judges a roll that this rank has called. A rank that has not answered within a second is missing, and the
- * first rank that did answer ends all; the others give it half a second each. If all stand, all wait for
+ * first rank that did answer ends all; the others give it two seconds each. If all stand, all wait for
  * each other. */
 static void judge(void (*end)(const char *missing)) {
   int length = 0, before = 0, stand = 1;
@@ -183,7 +183,7 @@ static void judge(void (*end)(const char *missing)) {
     else if (length < 200)
       length += sprintf(list + length, length ? ", %d" : "%d", q);
   }
-  if (mn_seconds() - mpi.answered < 1 + 0.5 * before) return;
+  if (mn_seconds() - mpi.answered < 1 + 2 * before) return;
   if (length > 0 || stand) end(list);
   STORE(end_all, NULL); /* all are there, and some get on */
   STORE(calls, calls + 1);
