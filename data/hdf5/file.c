@@ -34,10 +34,8 @@ static int type_name(char *out, size_t size, hid_t type) {
   const size_t bits = 8 * H5Tget_size(type);
   size_t at, e = 0, m = 0; /* bits of a float's exponent and mantissa */
   if (class == H5T_FLOAT && H5Tget_fields(type, &at, &at, &e, &at, &m) < 0) return 0;
-  const int ieee = bits > 64 || (e + m + 1 == bits && e == (bits == 16   ? 5
-                                                            : bits == 32 ? 8
-                                                            : bits == 64 ? 11
-                                                                         : 0));
+  const size_t usual = bits == 16 ? 5 : bits == 32 ? 8 : bits == 64 ? 11 : 0; /* IEEE's */
+  const int ieee = bits > 64 || (e == usual && e + m + 1 == bits);
   if (class == H5T_INTEGER)
     snprintf(out, size, "%s%zu", sign == H5T_SGN_NONE ? "uint" : "int", bits);
   else if (class == H5T_FLOAT)

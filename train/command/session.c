@@ -515,7 +515,7 @@ static void note_alone(const struct mn_session *s) {
   snprintf(name, sizeof name, "%lld", llabs(alone) - 1LL);
   if (alone && s->class_names.count) strcpy(name, s->class_names.names[llabs(alone) - 1]);
   if (alone > 0)
-    mn_announce(&s->options, "note: all rows are of one class, %s: there is nothing to tell apart", name);
+    mn_announce(&s->options, "note: all rows to train on are of one class, %s: nothing to tell apart", name);
   if (alone < 0) mn_announce(&s->options, "note: of class %s --validation holds out all rows or none", name);
 }
 
