@@ -9,9 +9,9 @@
  * the others, each in the order in which they are stored; for both parts open the file twice.
  *
  * If `stratified`, single rows are drawn; if y are classes, `fraction` of the rows of each class, rounded so
- * that the sum is mn_dataset_held_out, and both parts have one of two rows or more, if there are enough.
- * (seed, rows, fraction, labels) decide which rows. Otherwise, and if x
- * has more values than MN_DATASET_STRATIFIED, 1 GiB of floats, so that it may stay in the file, whose single
+ * that the sum is mn_dataset_held_out; a class of two rows or more has one in both parts if there are enough.
+ * (seed, rows, fraction, labels) decide which rows. Otherwise, and if x has more values than
+ * MN_DATASET_STRATIFIED, 1 GiB of floats, so that it may stay in the file, whose single
  * rows are slow to read, most rows are drawn in stretches of neighbours, by (seed, rows, fraction) alone.
  *
  * Takes a byte a row meanwhile. Messages number rows as the original does. On an error *dataset is unchanged.

@@ -89,7 +89,7 @@ static void a_dry_run_takes_nothing(void **state) {
   assert_true(snapshot() == before);
   /* More than any machine has is told before it is asked for. */
   r = run(DRY "--dry-run --hidden 2000000,2000000");
-  assert_true(r->status == 71 && strstr(r->err, " parameters take at least ") &&
+  assert_true(r->status == 71 && strstr(r->err, " parameters and a batch take at least ") &&
               strstr(r->err, " MiB free: "));
   r = run(line);
   const char *const says[] = {"model: 4 inputs, blocks of 256 -> 128 channels in 8 groups",
@@ -314,7 +314,7 @@ static void plot_names_what_makes_no_sense(void **state) {
       {"\"step\",\"step\":5,\"loss\":-1e308,\"rate\":1", "odd.jsonl, line 2: 'loss' is -1e+308,"},
       {"\"step\",\"step\":5,\"loss\":1,\"rate\":-0.5", "odd.jsonl, line 2: 'rate' is -0.5,"},
       {"\"step\",\"step\":5,\"loss\":1e308,\"rate\":1",
-       "odd.jsonl, line 2: 'loss' is 1e+308,|no picture shows"},
+       "odd.jsonl, line 2: 'loss' is 1e+308,|gnuplot's range"},
       {"\"eval\",\"step\":5,\"test_loss\":5e-324", "odd.jsonl, line 2: 'test_loss' is 4.94065646e-324,"},
       {"\"eval\",\"step\":-1,\"test_loss\":1", "odd.jsonl, line 2: 'step' is -1,"},
       {"\"eval\",\"step\":5,\"test_loss\":1,\"test_accuracy\":7", "odd.jsonl, line 2: 'test_accuracy' is 7,"},

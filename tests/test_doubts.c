@@ -45,7 +45,7 @@ static void outputs_beyond_memory(void **state) {
   const char *wide =
       "train --quiet --device cpu --data d.h5 --hidden 4 --groups 2 --batch 64 --steps 2 --optimizer sgd "
       "--momentum 0 --loss cross-entropy";
-  assert_complains(wide, run(wide), 71, "parameters take at least|fewer outputs");
+  assert_complains(wide, run(wide), 71, "parameters and a batch take at least|fewer outputs");
   assert_true(time(NULL) - began < 10);
 }
 

@@ -36,7 +36,8 @@ static mn_status standardize(struct mn_model *model, int side, const double *mea
   struct mn_standard *s = &model->standard[side];
   for (int64_t i = 0; mean && i < count; i++)
     if (!isfinite(mean[i]) || !isfinite(scale[i]) || !(scale[i] > 0) || !isfinite(1 / scale[i]))
-      return mn_fail(MN_USAGE, "%s %ld has the mean %g and the scale %g: finite ones, a scale above 0, work",
+      return mn_fail(MN_USAGE,
+                     "%s %ld has the mean %g and the scale %g: finite ones, a scale of 1e-308 or more, work",
                      what, (long)i, mean[i], scale[i]);
   double *all = mean ? malloc(3 * (size_t)count * sizeof *all) : NULL;
   if (mean && !all)

@@ -175,7 +175,7 @@ enum mn_hdf5_value_kind {
   MN_VALUE_UNSIGNED, /* in `whole` */
   MN_VALUE_REAL,     /* in `real` */
   MN_VALUE_TEXT,     /* in `text` */
-  MN_VALUE_OTHER     /* another type, named in `text`, or a text with a zero in it */
+  MN_VALUE_OTHER     /* another type, named in `text`; or a text that holds a zero */
 };
 
 /* The value of an attribute: numbers, up to MN_HDF5_VALUES, or a text, cut at MN_HDF5_TEXT. */

@@ -66,7 +66,7 @@ static mn_status add_line(FILE *script[2], struct run *run, int64_t number, cons
     /* gnuplot's words for these name neither file nor value. */
     const double v = values[i], most = i == STEP ? 0x1p53 : test && i == ACCURACY ? 1 : 1e300;
     if (v < 0 || v > most || (v > 0 && v < 1e-300) || (i == STEP && v != floor(v)))
-      return mn_fail(MN_BAD_DATA, "%s, line %ld: '%s' is %.9g, which no log has, or no picture shows",
+      return mn_fail(MN_BAD_DATA, "%s, line %ld: '%s' is %.9g, wrong in a log or beyond gnuplot's range",
                      run->path, (long)number, fields[test][i], v);
   }
   if (test) values[ACCURACY] *= 100;

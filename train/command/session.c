@@ -191,11 +191,11 @@ static mn_status check_memory(const struct mn_session *s, const struct mn_model_
   const double least = (parameters * arrays + outputs) * (double)device->real / mn_ranks_shards(s->ranks);
   MN_TRY(mn_available(device, &available));
   if (available == 0 || least <= (double)available) return MN_OK; /* 0 if it is full or unknown */
-  return mn_fail(MN_NO_MEMORY,
-                 "%.0f parameters take at least %.1f MiB in training by %s, and %s has %.1f MiB free: fewer "
-                 "or smaller blocks, fewer outputs or a smaller batch would do",
-                 parameters, least / 0x1p20, mn_optimizer_name(rule->kind), s->device->name,
-                 (double)available / 0x1p20);
+  return mn_fail(
+      MN_NO_MEMORY,
+      "%.0f parameters and a batch take at least %.1f MiB in training by %s, and %s has %.1f MiB free: fewer "
+      "or smaller blocks, fewer outputs or a smaller batch would do",
+      parameters, least / 0x1p20, mn_optimizer_name(rule->kind), s->device->name, (double)available / 0x1p20);
 }
 
 /* What needs no other rank: the options, the rows, a device. */
