@@ -1,14 +1,14 @@
 /* Holding rows out. The choice, a byte for each row, is computed anew each time, and not stored.
  *
- * Without strata the test rows are the first of the order of samples (data/order.h) in its last epoch, which
- * no run reaches. Full windows of 4096 rows are held out as 64 extents of 64 neighbours, the rest as single
- * rows. So most rows are still read in full ranges: stretches of neighbours in stored order. */
+ * Without strata the test rows are the first of the order of samples (kernels/order.h) in its last epoch,
+ * which no run reaches. Full windows of 4096 rows are held out as 64 extents of 64 neighbours, the rest as
+ * single rows. So most rows are still read in full ranges: stretches of neighbours in stored order. */
 #include <math.h>
 #include <stdlib.h>
 
 #include "data/dataset.h"
 #include "data/held_out.h"
-#include "data/order.h"
+#include "kernels/order.h"
 #include "kernels/random.h"
 
 /* Rows at … at + count − 1 are rows first … first + count − 1 of the full dataset. */
@@ -31,18 +31,10 @@ int64_t mn_dataset_held_out(int64_t rows, double fraction) {
 /* ---- which rows ---- */
 
 /* Holds out the first `count` rows of the order. */
-static mn_status pick(unsigned char *held, const struct mn_dataset *whole, uint64_t seed, int64_t count) {
-  struct mn_order *order;
-  MN_TRY(mn_order_open(&order, whole->rows, seed, 1));
-  int64_t epoch = INT64_MAX / whole->rows - 1, taken = 0;
-  int64_t extents[MN_ORDER_WINDOW], samples[MN_ORDER_WINDOW_ROWS], unused, total;
-  for (int64_t window = 0; taken < count; window++) {
-    mn_order_window(order, epoch, window, extents, &unused, samples, &total);
-    for (int64_t i = 0; i < total && taken < count; i++, taken++)
-      held[extents[samples[i] / MN_ORDER_EXTENT] * MN_ORDER_EXTENT + samples[i] % MN_ORDER_EXTENT] = 1;
-  }
-  mn_order_close(order);
-  return MN_OK;
+static void pick(unsigned char *held, const struct mn_dataset *whole, uint64_t seed, int64_t count) {
+  struct mn_order order;
+  mn_order_begin(&order, whole->rows, seed, INT64_MAX / whole->rows - 1, 1);
+  for (int64_t i = 0; i < count; i++) held[mn_order_row(&order, mn_order_number(&order, i))] = 1;
 }
 
 /* A class: its rows, its rows to hold out, and the remainder of rounding that number down. */
@@ -220,8 +212,8 @@ mn_status mn_dataset_hold_out(struct mn_dataset **dataset, enum mn_part part, do
     return mn_fail(MN_BAD_DATA, "of a single row none can be held out; give more data, or hold out none");
   unsigned char *held = calloc((size_t)whole->rows, 1);
   if (!held) return mn_fail(MN_NO_MEMORY, "no memory to hold out of %lld rows", (long long)whole->rows);
-  mn_status status = single ? stratify(held, whole, fraction, seed)
-                            : pick(held, whole, seed, mn_dataset_held_out(whole->rows, fraction));
+  mn_status status = single ? stratify(held, whole, fraction, seed) : MN_OK;
+  if (!single) pick(held, whole, seed, mn_dataset_held_out(whole->rows, fraction));
   if (status == MN_OK) status = open_stretches(dataset, held, part == MN_PART_TEST);
   free(held);
   return status;

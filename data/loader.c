@@ -1,32 +1,38 @@
-/* The loader turns positions in the order of samples into row numbers, and the device gathers these rows. One
- * gather takes a full filling from memory; rows in a file take one gather per window (data/windows.h). The
- * scales of planes, where they have any, are chosen by data/scaling.h. */
+/* The loader says which samples come next; the device numbers their rows (kernels/order.h) and gathers
+ * them. One gather takes a full filling from memory; rows in a file take one gather per window
+ * (data/windows.h).
+ *
+ * Planes with scales are written by the gather, a batch's under a scale that follows from the largest |x| of
+ * each row, found when it was read. If a filling spans several windows of a file, its rows are gathered as
+ * they are, into `apart`, and after the last a second time, as planes. */
 #include "data/loader.h"
 
 #include <stdlib.h>
+#include <string.h>
 
-#include "data/scaling.h"
 #include "data/windows.h"
-#include "kernels/ranks/collectives.h"
+#include "kernels/kernels.h"
+#include "kernels/planes.h"
 
 struct mn_loader {
   struct mn_device *device;
   struct mn_dataset *dataset;
   struct mn_placement placement;
-  int64_t most;  /* samples of a filling */
-  int64_t batch; /* samples of one step */
-  int64_t room;  /* rows of a buffer: the most that this rank has of a filling */
-  /* this rank's rows of the batches of the filling under way */
-  int64_t share, first, each; /* rows first … first + share − 1 of each batch of `each` samples */
-  int64_t done, within;       /* batches that are finished; samples taken of the current one */
-  int64_t targets;            /* columns of y that are gathered */
-  size_t y_first, y_row;      /* bytes of a row before these columns, and of the columns */
-  struct mn_windows windows;
-  struct mn_scaling scaling;
+  int64_t most;              /* samples of a filling */
+  int64_t batch;             /* samples of one step */
+  int64_t room;              /* rows of a buffer */
+  struct mn_samples samples; /* of the filling under way */
+  uint64_t seed;
+  int shuffled;
+  int64_t position, epoch;   /* of the next sample; which samples.epochs begins with; for rows in memory */
+  int64_t targets;           /* columns of y that are gathered */
+  size_t y_first, y_row;     /* bytes of a row before these columns, and of the columns */
+  struct mn_windows windows; /* of rows in a file */
+  int64_t scales;            /* of a filling's batches, if the planes have any; else 0 */
+  char *apart;               /* [room] rows in the form in which they wait; NULL for rows in memory */
   /* the buffers */
-  int next;                             /* the one to fill next */
-  int64_t *numbers[MN_LOADER_BUFFERS];  /* of a filling's rows */
-  int64_t *uploaded[MN_LOADER_BUFFERS]; /* the same on the device */
+  int next;                         /* the one to fill next */
+  int64_t *rows[MN_LOADER_BUFFERS]; /* [room] whence each row comes, in the device's memory */
   struct mn_operand x[MN_LOADER_BUFFERS];
   char *y[MN_LOADER_BUFFERS];
 };
@@ -37,17 +43,13 @@ static int in_file(const struct mn_loader *l) {
 
 /* ---- opening and closing ---- */
 
-/* Divides a filling of `samples`, several batches or less than one, among ranks; returns this rank's rows. */
+/* Divides a filling of `samples`, several batches or less than one, among ranks; returns how many batches. */
 static int64_t divide(struct mn_loader *l, int64_t samples) {
-  l->each = samples < l->batch ? samples : l->batch;
-  l->share = mn_own_rows(l->device->ranks, l->each, &l->first);
-  l->done = l->within = 0;
-  return samples / l->each * l->share;
-}
-
-/* The batches that `rows` of this rank belong to. */
-static int64_t batches_of(const struct mn_loader *l, int64_t rows) {
-  return (rows + l->share - 1) / l->share;
+  struct mn_samples *s = &l->samples;
+  s->each = samples < l->batch ? samples : l->batch;
+  s->share = mn_own_rows(l->device->ranks, s->each, &s->first);
+  s->spacing = l->batch < l->most ? mn_loader_spacing(s->share) : s->share;
+  return samples / s->each;
 }
 
 static mn_status check(const struct mn_dataset *dataset, const struct mn_loader_config *config) {
@@ -55,10 +57,36 @@ static mn_status check(const struct mn_dataset *dataset, const struct mn_loader_
     return mn_fail(MN_USAGE,
                    "a batch of %lld rows from data of %lld rows; choose 1 to %lld, or give more data",
                    (long long)config->samples, (long long)dataset->rows, (long long)dataset->rows);
+  if (dataset->rows > MN_ORDER_MOST)
+    return mn_fail(MN_USAGE, "data of %ld rows; at most 2^42 have an order", (long)dataset->rows);
   /* Later positions must fit in an int64, too. */
   if (config->position < 0 || config->position > INT64_MAX / 2)
     return mn_fail(MN_BAD_DATA, "sample position %lld: it must be from 0 to 2^62; the checkpoint is damaged",
                    (long long)config->position);
+  return MN_OK;
+}
+
+/* Takes the memory of buffer i, or releases it. */
+static mn_status each_array(struct mn_loader *l, int i, int take) {
+  const struct mn_rows_form *form = &l->placement.form;
+  struct mn_operand *x = &l->x[i];
+  const size_t scale = l->scales ? sizeof *x->scale : 0, plane = (size_t)x->cols * l->device->plane;
+  void **const memory[] = {(void **)&l->rows[i], (void **)&l->y[i],  &x->real,          &x->planes[0],
+                           &x->planes[1],        (void **)&l->apart, (void **)&x->scale};
+  const size_t bytes[] = {sizeof *l->rows[i],
+                          l->y_row,
+                          scale || form->bf16 ? 0 : form->x_row,
+                          scale        ? plane
+                          : form->bf16 ? form->x_row
+                                       : 0,
+                          scale && l->device->planes == 2 ? plane : 0,
+                          scale && in_file(l) && i == 0 ? form->x_row : 0,
+                          scale};
+  for (int k = 0; k < 7; k++) {
+    const int64_t count = memory[k] == (void **)&x->scale ? l->scales : l->room;
+    if (take && bytes[k]) MN_TRY(mn_device_allocate(l->device, memory[k], count, bytes[k]));
+    if (!take && bytes[k]) mn_device_release(l->device, *memory[k], count, bytes[k]);
+  }
   return MN_OK;
 }
 
@@ -74,20 +102,17 @@ static mn_status prepare(struct mn_loader *l, const struct mn_loader_config *con
     l->y_first = (size_t)config->first_target * each;
     l->y_row = (size_t)l->targets * each;
   }
-  for (int i = 0; i < MN_LOADER_BUFFERS; i++) l->x[i].cols = l->dataset->inputs;
-  const int scaled = l->placement.form.scaled && !config->reals;
-  MN_TRY(mn_scaling_open(&l->scaling, &l->placement, scaled ? batches_of(l, l->room) : 0, l->room, l->x));
+  if (l->placement.form.scaled && !config->reals) l->scales = (l->most + l->batch - 1) / l->batch;
   /* Never reset: another loader on the device may still need it. */
   if (l->placement.place != MN_PLACE_DEVICE && device->type == MN_DEVICE_CUDA)
     device->reserved_sms = MN_GATHER_MULTIPROCESSORS;
   for (int i = 0; i < MN_LOADER_BUFFERS; i++) {
-    void **x = l->placement.form.bf16 ? &l->x[i].planes[0] : &l->x[i].real;
-    MN_TRY(mn_allocate_host(device, (void **)&l->numbers[i], (size_t)l->room * sizeof *l->numbers[i]));
-    MN_TRY(mn_device_allocate(device, (void **)&l->uploaded[i], l->room, sizeof *l->uploaded[i]));
-    if (!scaled) MN_TRY(mn_device_allocate(device, x, l->room, l->placement.form.x_row));
-    if (l->y_row) MN_TRY(mn_device_allocate(device, (void **)&l->y[i], l->room, l->y_row));
+    l->x[i].cols = l->dataset->inputs;
+    l->x[i].headroom = l->scales ? MN_HEADROOM_X : 0;
+    MN_TRY(each_array(l, i, 1));
   }
-  return mn_windows_open(&l->windows, &l->placement, config->seed, config->shuffled, config->position);
+  if (!in_file(l)) return MN_OK;
+  return mn_windows_open(&l->windows, &l->placement, l->seed, l->shuffled, l->position);
 }
 
 mn_status mn_loader_open(struct mn_loader **out, struct mn_device *device, struct mn_dataset *dataset,
@@ -100,7 +125,9 @@ mn_status mn_loader_open(struct mn_loader **out, struct mn_device *device, struc
   l->dataset = dataset;
   l->most = config->samples;
   l->batch = config->batch ? config->batch : config->samples;
-  l->room = divide(l, l->most);
+  l->seed = config->seed, l->shuffled = config->shuffled;
+  l->position = config->position, l->epoch = -1;
+  l->room = divide(l, l->most) * l->samples.spacing;
   /* The last rows of an epoch, less than a batch, may be indivisible among the replicas. */
   if (!config->shuffled && mn_ranks_replicas(device->ranks) > 1) l->room = l->most;
   mn_status status = prepare(l, config);
@@ -113,111 +140,117 @@ void mn_loader_close(struct mn_loader *l) {
   /* The device may still gather an unused filling. */
   (void)mn_synchronize(l->device);
   mn_windows_close(&l->windows);
-  const int scaled = l->scaling.batches > 0;
-  mn_scaling_close(&l->scaling, l->x);
-  for (int i = 0; i < MN_LOADER_BUFFERS; i++) {
-    void *x = l->placement.form.bf16 ? l->x[i].planes[0] : l->x[i].real;
-    mn_release_host(l->device, l->numbers[i]);
-    mn_device_release(l->device, l->uploaded[i], l->room, sizeof *l->uploaded[i]);
-    if (!scaled) mn_device_release(l->device, x, l->room, l->placement.form.x_row);
-    mn_device_release(l->device, l->y[i], l->room, l->y_row);
-  }
+  for (int i = 0; i < MN_LOADER_BUFFERS; i++) (void)each_array(l, i, 0);
   mn_placement_release(&l->placement, l->placement.place, &l->placement.rows, l->dataset->rows);
   free(l);
 }
 
 /* ---- filling ---- */
 
-/* Takes the next samples, up to the end of the window or of the filling's batches: appends this rank's row
- * numbers to the buffer's `rows`, and returns their new count. */
-static int64_t take(struct mn_loader *l, int buffer, int64_t rows, int64_t batches,
-                    const struct mn_window *window) {
-  struct mn_windows *w = &l->windows;
-  for (; l->done < batches && w->at < window->count; w->at++) {
-    const int64_t number = window->numbers[w->at];
-    if (l->within >= l->first && l->within < l->first + l->share) l->numbers[buffer][rows++] = number;
-    if (window->rows.largest)
-      mn_scaling_note(&l->scaling, buffer, l->done, l->within == 0, window->rows.largest[number]);
-    if (++l->within == l->each) l->within = 0, l->done++;
-  }
-  return rows;
+/* The buffer's row that follows those of the filling's first `samples`. */
+static int64_t end_of(const struct mn_loader *l, int64_t samples) {
+  const struct mn_samples *s = &l->samples;
+  const int64_t batch = samples / s->each, within = samples % s->each - s->first;
+  return batch * s->spacing + (within < 0 ? 0 : within < s->share ? within : s->share);
 }
 
-/* Gathers samples first … end − 1 of the buffer by their row numbers: x in its form to `x` or, if `x` is
- * NULL, as the buffer's planes. */
+/* Makes the gather write x's planes. */
+static void into_planes(const struct mn_loader *l, int buffer, struct mn_gather *g) {
+  memcpy(g->planes, l->x[buffer].planes, sizeof g->planes);
+  g->scales = l->x[buffer].scale;
+  g->batch = l->samples.spacing;
+}
+
+/* Gathers samples first ... end - 1 of the filling: x in its form to `x` or, if `x` is NULL, as the buffer's
+ * planes. */
 static mn_status gather(struct mn_loader *l, int buffer, int64_t first, int64_t end,
                         const struct mn_rows *rows, char *x) {
   const struct mn_rows_form *form = &l->placement.form;
-  struct mn_gather g = {.count = end - first,
-                        .rows = l->uploaded[buffer] + first,
+  struct mn_samples *s = &l->samples;
+  const int64_t begin = end_of(l, first), count = end_of(l, end) - begin;
+  struct mn_gather g = {.count = count,
+                        .rows = l->rows[buffer] + begin,
                         .of = {{.from = rows->x, .bytes = form->x_row}},
                         .far = l->placement.place != MN_PLACE_DEVICE};
+  s->largest = rows->largest;
+  s->scales = l->x[buffer].scale;
+  if (s->scales && first == 0) MN_TRY(mn_zero(l->device, s->scales, (size_t)l->scales * sizeof *s->scales));
   /* Also without own rows: a scale is by all replicas' rows. */
-  MN_TRY(mn_scaling_choose(&l->scaling, buffer, &l->x[buffer], batches_of(l, end)));
-  if (first == end) return MN_OK; /* all belong to other replicas */
-  MN_TRY(mn_copy(l->device, l->uploaded[buffer] + first, l->numbers[buffer] + first,
-                 (size_t)(end - first) * sizeof *l->numbers[buffer]));
+  MN_TRY(mn_number(l->device, s, first, end, l->rows[buffer]));
+  if (count == 0) return MN_OK; /* all belong to other replicas */
   if (x)
-    g.of[0].to = x + (size_t)first * form->x_row;
+    g.of[0].to = x + (size_t)begin * form->x_row;
   else
-    mn_scaling_into(&l->x[buffer], l->share, &g);
+    into_planes(l, buffer, &g);
   if (l->y_row) {
-    g.of[1].to = l->y[buffer] + (size_t)first * l->y_row;
+    g.of[1].to = l->y[buffer] + (size_t)begin * l->y_row;
     g.of[1].from = (const char *)rows->y + l->y_first;
     g.of[1].bytes = l->y_row, g.of[1].apart = form->y_row;
   }
   return mn_gather(l->device, &g);
 }
 
-/* Rows in a file are gathered window by window, others once all numbers of the filling are there. */
-static mn_status fill(struct mn_loader *l, int buffer, int64_t samples) {
-  const int64_t batches = samples / l->each;
-  int64_t taken = 0, gathered = 0;
+static mn_status fill_from_memory(struct mn_loader *l, int buffer, int64_t samples, char *x) {
+  const int64_t rows = l->dataset->rows, epoch = l->position / rows;
+  for (int i = 0; i < 2 && epoch != l->epoch; i++)
+    mn_order_begin(&l->samples.epochs[i], rows, l->seed, epoch + i, l->shuffled);
+  l->epoch = epoch;
+  l->samples.offset = l->position % rows, l->samples.window = -1;
+  l->position += samples;
+  return gather(l, buffer, 0, samples, &l->placement.rows, x);
+}
+
+/* Window by window. */
+static mn_status fill_from_file(struct mn_loader *l, int buffer, int64_t samples, char *x) {
+  struct mn_windows *w = &l->windows;
   struct mn_window *window;
-  MN_TRY(mn_windows_get(&l->windows, &window));
-  const int apart = l->scaling.apart && window->count - l->windows.at < samples;
-  char *x = apart ? l->scaling.apart : l->placement.form.bf16 ? l->x[buffer].planes[0] : l->x[buffer].real;
-  for (;;) {
-    taken = take(l, buffer, taken, batches, window);
-    if (in_file(l) || l->done == batches) MN_TRY(gather(l, buffer, gathered, taken, &window->rows, x));
-    gathered = in_file(l) ? taken : 0;
-    if (l->windows.at == window->count) {
-      if (in_file(l)) MN_TRY(mn_synchronize(l->device)); /* the next read overwrites it */
-      mn_windows_next(&l->windows);
-    }
-    if (l->done == batches) break;
-    MN_TRY(mn_windows_get(&l->windows, &window));
+  MN_TRY(mn_windows_get(w, &window));
+  const int apart = l->apart && window->count - w->at < samples;
+  if (apart) x = l->apart;
+  for (int64_t done = 0, here; done < samples; done += here) {
+    MN_TRY(mn_windows_get(w, &window));
+    here = window->count - w->at < samples - done ? window->count - w->at : samples - done;
+    l->samples.epochs[0] = window->order, l->samples.window = window->begin;
+    l->samples.offset = mn_order_first(&window->order, window->begin) + w->at - done;
+    MN_TRY(gather(l, buffer, done, done + here, &window->rows, x));
+    w->at += here;
+    if (w->at < window->count) continue;
+    MN_TRY(mn_synchronize(l->device)); /* the next read overwrites it */
+    mn_windows_next(w);
   }
-  return apart ? mn_scaling_finish(&l->scaling, &l->x[buffer], l->share, taken) : MN_OK;
+  struct mn_gather g = {.count = end_of(l, samples), .of = {{.from = x, .bytes = l->placement.form.x_row}}};
+  into_planes(l, buffer, &g);
+  return apart ? mn_gather(l->device, &g) : MN_OK;
 }
 
 mn_status mn_loader_fill(struct mn_loader *l, int64_t samples, struct mn_batch *batch, int *number) {
   MN_REQUIRE(samples >= 1 && samples <= l->most);
   int buffer = l->next;
-  const int64_t rows = divide(l, samples);
-  MN_REQUIRE(samples % l->each == 0 && rows <= l->room);
-  MN_TRY(fill(l, buffer, samples));
+  const int64_t batches = divide(l, samples), rows = batches * l->samples.share;
+  struct mn_operand *to = &l->x[buffer];
+  char *x = l->scales ? NULL : l->placement.form.bf16 ? to->planes[0] : to->real;
+  MN_REQUIRE(samples % l->samples.each == 0 && batches * l->samples.spacing <= l->room);
+  MN_TRY((in_file(l) ? fill_from_file : fill_from_memory)(l, buffer, samples, x));
   l->next = (buffer + 1) % MN_LOADER_BUFFERS;
   *number = buffer;
   *batch = (struct mn_batch){
-      .rows = rows, .first = l->first, .x = l->x[buffer], .y = l->y[buffer], .targets = l->targets};
+      .rows = rows, .first = l->samples.first, .x = *to, .y = l->y[buffer], .targets = l->targets};
   batch->x.rows = rows;
   return MN_OK;
 }
 
-struct mn_batch mn_batch_part(const struct mn_loader *l, const struct mn_batch *batch, int64_t first,
+struct mn_batch mn_batch_part(const struct mn_loader *l, const struct mn_batch *batch, int64_t number,
                               int64_t rows) {
-  const struct mn_rows_form *form = &l->placement.form;
+  const int64_t at = number * mn_loader_spacing(rows);
   struct mn_batch part = *batch;
-  MN_REQUIRE(first >= 0 && rows >= 1 && first + rows <= batch->rows);
+  MN_REQUIRE(number >= 0 && rows >= 1 && (number + 1) * rows <= batch->rows);
   part.rows = part.x.rows = rows;
-  if (part.x.real) part.x.real = (char *)part.x.real + (size_t)first * form->x_row;
+  if (part.x.real) part.x.real = (char *)part.x.real + (size_t)at * l->placement.form.x_row;
   size_t plane_row = (size_t)part.x.cols * l->device->plane;
   for (int i = 0; i < 2; i++)
-    if (part.x.planes[i]) part.x.planes[i] = (char *)part.x.planes[i] + (size_t)first * plane_row;
-  int64_t unused;
-  mn_scaling_skip(&part.x, first / mn_own_rows(l->device->ranks, l->batch, &unused));
-  if (part.y) part.y = (char *)part.y + (size_t)first * l->y_row;
+    if (part.x.planes[i]) part.x.planes[i] = (char *)part.x.planes[i] + (size_t)at * plane_row;
+  if (part.x.scale) part.x.scale += number;
+  if (part.y) part.y = (char *)part.y + (size_t)at * l->y_row;
   return part;
 }
 

@@ -8,12 +8,18 @@ struct mn_loader;
 
 enum { MN_LOADER_BUFFERS = 2 }; /* filled in turn */
 
+/* The rows of a buffer from one of several batches to the next, of `rows` rows each: then it begins at a
+ * multiple of 256 bytes, whatever a row has (train/launch.c). */
+static inline int64_t mn_loader_spacing(int64_t rows) {
+  return (rows + 127) / 128 * 128;
+}
+
 /* `samples` must be set; 0 is the default of all others. */
 struct mn_loader_config {
   enum mn_place place;
   int x_only;      /* targets are not read */
   const int *stop; /* set atomically by another thread or a signal handler, to end the opening; may be NULL */
-  int shuffled;    /* in the order of data/order.h under `seed`; else as stored */
+  int shuffled;    /* in the order of kernels/order.h under `seed`; else as stored */
   uint64_t seed;
   int64_t position;              /* sample of the endless sequence to start at (epoch = position / n) */
   int64_t samples;               /* the most in one filling, which a buffer holds: a launch's batches */
@@ -48,8 +54,8 @@ MN_API void mn_loader_close(struct mn_loader *loader); /* NULL is fine */
  * disk) is returned, with its message, by the call that needs the faulty window, and by each later call. */
 mn_status mn_loader_fill(struct mn_loader *loader, int64_t samples, struct mn_batch *batch, int *number);
 
-/* Rows first … first + rows − 1 of a gathered batch; `first` is a multiple of this rank's rows of a step. */
-struct mn_batch mn_batch_part(const struct mn_loader *loader, const struct mn_batch *batch, int64_t first,
+/* The part of a gathered filling that is step `number`'s: `rows`, this rank's of a step. */
+struct mn_batch mn_batch_part(const struct mn_loader *loader, const struct mn_batch *batch, int64_t number,
                               int64_t rows);
 
 /* The placement of the rows; and the seconds that mn_loader_fill has waited for the disk. */

@@ -23,30 +23,31 @@ static int is_cpu(const struct mn_placement *p) {
 
 /* ---- reading rows into memory ---- */
 
+/* Bytes of a row's largest |x|. */
+static size_t largest_row(const struct mn_placement *p) {
+  return p->form.scaled ? sizeof(float) : 0;
+}
+
 mn_status mn_placement_allocate(const struct mn_placement *p, enum mn_place place, struct mn_rows *to,
                                 int64_t count) {
-  void **const memory[] = {&to->x, &to->y};
-  const size_t bytes[] = {p->form.x_row, p->form.y_row};
-  for (int i = 0; i < 2; i++)
+  void **const memory[] = {&to->x, &to->y, (void **)&to->largest};
+  const size_t bytes[] = {p->form.x_row, p->form.y_row, largest_row(p)};
+  for (int i = 0; i < 3; i++)
     if (bytes[i])
       MN_TRY(place == MN_PLACE_DEVICE ? mn_device_allocate(p->device, memory[i], count, bytes[i])
                                       : mn_allocate_host(p->device, memory[i], (size_t)count * bytes[i]));
-  if (!p->form.scaled) return MN_OK;
-  to->largest = malloc((size_t)count * sizeof *to->largest);
-  return to->largest ? MN_OK
-                     : mn_fail(MN_NO_MEMORY, "no memory for the scales of %lld rows", (long long)count);
+  return MN_OK;
 }
 
 void mn_placement_release(const struct mn_placement *p, enum mn_place place, struct mn_rows *rows,
                           int64_t count) {
-  void *const memory[] = {rows->x, rows->y};
-  const size_t bytes[] = {p->form.x_row, p->form.y_row};
-  for (int i = 0; i < 2; i++)
+  void *const memory[] = {rows->x, rows->y, rows->largest};
+  const size_t bytes[] = {p->form.x_row, p->form.y_row, largest_row(p)};
+  for (int i = 0; i < 3; i++)
     if (place == MN_PLACE_DEVICE)
       mn_device_release(p->device, memory[i], count, bytes[i]);
     else
       mn_release_host(p->device, memory[i]);
-  free(rows->largest);
   *rows = (struct mn_rows){0};
 }
 
@@ -58,7 +59,6 @@ static mn_status upload_all(struct mn_placement *p, const struct mn_rows buffers
   for (int64_t first = 0; first < rows; first += each) {
     struct mn_range range = {.first = first, .count = rows - first < each ? rows - first : each};
     struct mn_rows to = buffers[first / each % BUFFERS];
-    to.largest = p->rows.largest ? p->rows.largest + first : NULL;
     to.fingerprint = &p->fingerprint;
     MN_TRY(mn_read_rows(p->dataset, form, &range, 1, &to, p->stop));
     mn_heartbeat_of("rows read", first + range.count, rows);
@@ -68,6 +68,8 @@ static mn_status upload_all(struct mn_placement *p, const struct mn_rows buffers
     if (to.y)
       MN_TRY(mn_copy(device, (char *)p->rows.y + (size_t)first * form->y_row, to.y,
                      (size_t)range.count * form->y_row));
+    if (to.largest)
+      MN_TRY(mn_copy(device, p->rows.largest + first, to.largest, (size_t)range.count * largest_row(p)));
   }
   return mn_synchronize(device);
 }
@@ -151,7 +153,8 @@ mn_status mn_placement_open(struct mn_placement *p, struct mn_device *device, st
   MN_TRY(mn_rows_form(&p->form, dataset, device));
   if (x_only) p->form.y_row = 0;
   if (standard) memcpy(p->form.standard, standard, sizeof p->form.standard);
-  if (__builtin_mul_overflow((size_t)dataset->rows, p->form.x_row + p->form.y_row, &p->bytes) ||
+  if (__builtin_mul_overflow((size_t)dataset->rows, p->form.x_row + p->form.y_row + largest_row(p),
+                             &p->bytes) ||
       p->bytes > INT64_MAX)
     p->bytes = INT64_MAX;
   const mn_status status = settle(p, place != MN_PLACE_AUTO);

@@ -21,7 +21,7 @@ struct mn_rows_form {
   int threads; /* the most that read: a rank's share of its host's cores; 0 for one a core */
 };
 
-/* Rows in the host's memory or the device's; y is NULL without targets. `largest`, in the host's memory: the
+/* Rows in the host's memory or the device's; y is NULL without targets. `largest`: the
  * largest finite |value| of each row of x, or NULL. `fingerprint`: rows that are read are added to it, or
  * NULL. */
 struct mn_rows {

@@ -1,38 +1,34 @@
-/* Numbering the samples of windows, and reading the rows of the next one while this one is in use. */
+/* Reading the rows of the next window while this one is in use. */
 #include "data/windows.h"
 
 #include <errno.h>
+#include <stdlib.h>
 
 #include "kernels/clock.h"
 
-static int in_file(const struct mn_windows *w) {
-  return w->placement->place == MN_PLACE_FILE;
+static int ascending(const void *a, const void *b) {
+  const int64_t left = ((const struct mn_range *)a)->first, right = ((const struct mn_range *)b)->first;
+  return (left > right) - (left < right);
 }
 
-/* Numbers the samples of the next window, and reads its rows if they are in the file: neighbouring
- * extents are one range. */
+/* Reads the extents of the next window, in the order in which the file has them; neighbours that come
+ * together are one range. */
 static mn_status read_window(struct mn_windows *w, struct mn_window *to) {
-  int64_t extents[MN_ORDER_WINDOW], count, ranges = 0;
-  struct mn_range range[MN_ORDER_WINDOW];
-  const int64_t windows = mn_order_windows(w->order);
-  mn_order_window(w->order, w->reading / windows, w->reading % windows, extents, &count, to->numbers,
-                  &to->count);
-  if (!in_file(w)) {
-    for (int64_t i = 0; i < to->count; i++) {
-      const int64_t within = to->numbers[i];
-      to->numbers[i] = extents[within / MN_ORDER_EXTENT] * MN_ORDER_EXTENT + within % MN_ORDER_EXTENT;
-    }
-    return MN_OK;
+  struct mn_range ranges[MN_ORDER_WINDOW];
+  const int64_t rows = w->placement->dataset->rows, windows = mn_order_windows(rows);
+  int number = 0;
+  mn_order_begin(&to->order, rows, w->seed, w->reading / windows, w->shuffled);
+  to->begin = w->reading % windows * MN_ORDER_WINDOW_ROWS;
+  to->count = mn_order_count(&to->order, to->begin);
+  const int64_t each = (int64_t)1 << to->order.bits, end = rows + to->order.missing - to->begin;
+  for (int64_t at = 0; at < MN_ORDER_WINDOW_ROWS && at < end; at += each) {
+    const int64_t first = mn_order_row(&to->order, to->begin + at), left = rows - first;
+    if (number == 0 || ranges[number - 1].first + ranges[number - 1].count != first)
+      ranges[number++] = (struct mn_range){.first = first, .at = at};
+    ranges[number - 1].count += left < each ? left : each;
   }
-  for (int64_t i = 0; i < count; i++) {
-    int64_t first = extents[i] * MN_ORDER_EXTENT, left = w->placement->dataset->rows - first;
-    int64_t rows = left < MN_ORDER_EXTENT ? left : MN_ORDER_EXTENT;
-    if (i > 0 && extents[i] == extents[i - 1] + 1)
-      range[ranges - 1].count += rows;
-    else
-      range[ranges++] = (struct mn_range){first, rows, i * MN_ORDER_EXTENT};
-  }
-  return mn_read_rows(w->placement->dataset, &w->placement->form, range, ranges, &to->rows, &w->stop);
+  qsort(ranges, (size_t)number, sizeof *ranges, ascending);
+  return mn_read_rows(w->placement->dataset, &w->placement->form, ranges, number, &to->rows, &w->stop);
 }
 
 static mn_status read_next(struct mn_windows *w) {
@@ -61,21 +57,19 @@ static void *read_ahead(void *data) {
 
 mn_status mn_windows_open(struct mn_windows *w, const struct mn_placement *placement, uint64_t seed,
                           int shuffled, int64_t position) {
-  const int64_t rows = placement->dataset->rows, epoch = position / rows;
+  const int64_t rows = placement->dataset->rows, epoch = position / rows, sample = position % rows;
+  struct mn_order order;
   MN_REQUIRE(sem_init(&w->vacant, 0, MN_WINDOWS) == 0 && sem_init(&w->ready, 0, 0) == 0);
-  w->placement = placement;
-  MN_TRY(mn_order_open(&w->order, rows, seed, shuffled));
+  w->placement = placement, w->seed = seed, w->shuffled = shuffled;
   for (int i = 0; i < MN_WINDOWS; i++)
-    if (in_file(w))
-      MN_TRY(mn_placement_allocate(w->placement, MN_PLACE_HOST, &w->window[i].rows,
-                                   rows < MN_ORDER_WINDOW_ROWS ? rows : MN_ORDER_WINDOW_ROWS));
-    else
-      w->window[i].rows = w->placement->rows;
-  mn_order_find(w->order, epoch, position % rows, &w->number, &w->at);
-  w->number += epoch * mn_order_windows(w->order);
+    MN_TRY(mn_placement_allocate(w->placement, MN_PLACE_HOST, &w->window[i].rows,
+                                 rows < MN_ORDER_WINDOW_ROWS ? rows : MN_ORDER_WINDOW_ROWS));
+  mn_order_begin(&order, rows, seed, epoch, shuffled);
+  const int64_t window = mn_order_window(&order, sample);
+  w->number = epoch * mn_order_windows(rows) + window / MN_ORDER_WINDOW_ROWS;
+  w->at = sample - mn_order_first(&order, window);
   w->reading = w->received = w->number;
-  w->running =
-      in_file(w) && mn_thread_start(&w->thread, "the thread that reads ahead", read_ahead, w) == MN_OK;
+  w->running = mn_thread_start(&w->thread, "the thread that reads ahead", read_ahead, w) == MN_OK;
   return MN_OK;
 }
 
@@ -89,7 +83,7 @@ mn_status mn_windows_get(struct mn_windows *w, struct mn_window **window) {
       (void)read_next(w); /* its outcome is told below */
     w->received++;
   }
-  if (in_file(w)) w->waited += mn_seconds() - began;
+  w->waited += mn_seconds() - began;
   return mn_outcome_tell(&(*window)->outcome);
 }
 
@@ -104,7 +98,6 @@ void mn_windows_close(struct mn_windows *w) {
   MN_REQUIRE(sem_post(&w->vacant) == 0);
   if (w->running) MN_REQUIRE(pthread_join(w->thread, NULL) == 0);
   MN_REQUIRE(sem_destroy(&w->vacant) == 0 && sem_destroy(&w->ready) == 0);
-  for (int i = 0; i < MN_WINDOWS && in_file(w); i++)
+  for (int i = 0; i < MN_WINDOWS; i++)
     mn_placement_release(w->placement, MN_PLACE_HOST, &w->window[i].rows, 0);
-  mn_order_close(w->order);
 }

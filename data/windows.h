@@ -1,43 +1,46 @@
-/* The windows in which samples come, one after the other without end (data/order.h). A window's rows wait in
- * memory, or a thread reads them from their file ahead. What comes depends on the order alone, not on the
- * thread's speed: an error of reading a window is returned only when the window is taken. */
+/* The windows in which samples come from a file, one after the other without end (kernels/order.h). A thread
+ * reads them ahead. What comes depends on the order alone, not on the thread's speed: an error of reading a
+ * window is returned only when the window is taken. */
 #ifndef MN_DATA_WINDOWS_H
 #define MN_DATA_WINDOWS_H
 
 #include <pthread.h>
 #include <semaphore.h>
 
-#include "data/order.h"
 #include "data/placement.h"
 #include "engine/thread.h"
+#include "kernels/order.h"
 
-/* A window of the order of samples. numbers: the row of each sample, as an index of `rows`. rows: all rows
- * or, if they stay in the file, this window's, read by the thread. outcome: of reading them. */
+/* A window of the order of samples. begin: its first number. rows: by their numbers from there on.
+ * outcome: of reading them. */
 struct mn_window {
-  int64_t count, numbers[MN_ORDER_WINDOW_ROWS];
+  struct mn_order order;
+  int64_t begin, count;
   struct mn_rows rows;
   struct mn_outcome outcome;
 };
 enum { MN_WINDOWS = 2 };
 
 struct mn_windows {
-  const struct mn_placement *placement; /* borrowed */
-  struct mn_order *order;               /* the thread's while it runs, as is `reading` */
-  int64_t reading;                      /* the next window to read */
-  int64_t number, at;                   /* the window at hand, and how many of its samples have been taken */
-  int64_t received;                     /* windows below this number were read and waited for */
-  struct mn_window window[MN_WINDOWS];  /* window `number` in number % MN_WINDOWS */
-  sem_t vacant, ready;                  /* count windows to be read, and windows that were read */
-  double waited;                        /* seconds, for windows to be read */
-  int stop;                             /* read and set atomically */
-  int running;                          /* there is a thread to join */
+  const struct mn_placement *placement; /* borrowed; NULL if there are no windows */
+  uint64_t seed;
+  int shuffled;
+  int64_t reading;                     /* the next window to read: the thread's while it runs */
+  int64_t number, at;                  /* the window at hand, and how many of its samples have been taken */
+  int64_t received;                    /* windows below this number were read and waited for */
+  struct mn_window window[MN_WINDOWS]; /* window `number` in number % MN_WINDOWS */
+  sem_t vacant, ready;                 /* count windows to be read, and windows that were read */
+  double waited;                       /* seconds, for windows to be read */
+  int stop;                            /* read and set atomically */
+  int running;                         /* there is a thread to join */
   pthread_t thread;
 };
 
-/* Begins at sample `position` of the endless sequence; *windows is all 0. Close it also after an error. */
+/* Begins at sample `position` of the endless sequence; *windows is all 0. Close it also after an error, or
+ * if it was not opened. */
 mn_status mn_windows_open(struct mn_windows *windows, const struct mn_placement *placement, uint64_t seed,
                           int shuffled, int64_t position);
-void mn_windows_close(struct mn_windows *windows); /* one that is all 0 is fine */
+void mn_windows_close(struct mn_windows *windows);
 
 /* The window at hand: waits for it or, without a thread, reads it. */
 mn_status mn_windows_get(struct mn_windows *windows, struct mn_window **window);

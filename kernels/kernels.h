@@ -4,6 +4,7 @@
 #define MN_KERNELS_KERNELS_H
 
 #include "kernels/memory.h"
+#include "kernels/order.h"
 #include "kernels/random.h"
 #include "kernels/ranks/collectives.h"
 #include "kernels/stack/stack.h"
@@ -158,7 +159,8 @@ typedef mn_status mn_narrow_function(struct mn_device *device, float *out, const
   REAL(narrow)                                                                                               \
   REAL(uniform)
 #define MN_KERNELS(REAL, DEVICE, AS, CUDA)                                                                   \
-  MN_COMPUTE(REAL) CUDA(stack) CUDA(stack_parts) MN_MEMORY(DEVICE, AS, CUDA) MN_STREAMS(DEVICE, AS, CUDA)
+  MN_COMPUTE(REAL)                                                                                           \
+  DEVICE(number) CUDA(stack) CUDA(stack_parts) MN_MEMORY(DEVICE, AS, CUDA) MN_STREAMS(DEVICE, AS, CUDA)
 
 #define MN_KERNEL_POINTER(name, ...) mn_##name##_function *name;
 struct mn_kernels {

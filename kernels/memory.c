@@ -82,8 +82,9 @@ enum { GATHER_PARALLEL_FROM = 1 << 20 };
 /* Row i of x's plane. */
 static void round_row(struct mn_device *device, const struct mn_gather *g, int64_t i, const float *from) {
   const int64_t cols = (int64_t)(g->of[0].bytes / sizeof *from);
-  const float factor = g->scales[i / g->batch].factor;
+  const float factor = mn_scale_factor(g->scales[i / g->batch].largest, MN_HEADROOM_X, 1);
   float *to = (float *)g->planes[0] + i * cols;
+  if (i % g->batch == 0) g->scales[i / g->batch].factor = factor;
   for (int64_t c = 0; c < cols; c++) to[c] = mn_to_plane(device->plane_kind, from[c], factor);
 }
 
@@ -94,7 +95,7 @@ mn_status mn_gather_cpu(struct mn_device *device, const struct mn_gather *g) {
   for (int64_t i = 0; i < g->count; i++)
     for (int k = 0; k < 2; k++) {
       const size_t bytes = g->of[k].bytes, apart = g->of[k].apart ? g->of[k].apart : bytes;
-      if (!bytes) continue;
+      if (!bytes || (g->rows && g->rows[i] < 0)) continue;
       const char *from = (const char *)g->of[k].from + (size_t)(g->rows ? g->rows[i] : i) * apart;
       if (k == 0 && g->planes[0])
         round_row(device, g, i, (const float *)from);

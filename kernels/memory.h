@@ -56,9 +56,10 @@ typedef mn_status mn_elapsed_function(struct mn_device *device, double *millisec
 #define mn_elapsed(device, ...) (device)->kernels->elapsed(device, __VA_ARGS__)
 
 struct mn_gather {
-  int64_t count;       /* rows */
-  const int64_t *rows; /* [count] in the device's memory: row i of each `to` is row rows[i] of its `from`;
-                          NULL for row i */
+  int64_t count; /* rows */
+  const int64_t
+      *rows; /* [count] in the device's memory: row i of each `to` is row rows[i] of its `from`, or is
+                          not written if that is −1; NULL for row i */
   struct {
     void *to;         /* [count] rows in the device's memory */
     const void *from; /* rows in the device's memory, or in memory of allocate_host */
@@ -66,10 +67,10 @@ struct mn_gather {
     size_t apart;     /* bytes between two rows of `from`, a multiple of 2; 0: `bytes` */
   } of[2];            /* x and y */
   /* If planes[0] is not NULL: x's rows are floats, of[0].to is not written but planes [count, floats of a
-   * row], byte for byte as mn_round writes them under the scale there is: rows i·batch … i·batch + batch − 1
-   * under scales[i], in the device's memory. planes[1] is NULL for one plane. */
+   * row], byte for byte as mn_round writes them: rows i·batch … i·batch + batch − 1 under scales[i], in the
+   * device's memory, whose `factor` follows from its `largest`. planes[1] is NULL for one plane. */
   void *planes[2];
-  const struct mn_scale *scales;
+  struct mn_scale *scales;
   int64_t batch;
   int far; /* `from` is in host memory: a few multiprocessors load over the link, beside other work */
 };

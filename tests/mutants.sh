@@ -405,12 +405,19 @@ mutant "disk: any number of bytes is read" data/hdf5/hdf5.c 'size > file->disk->
 mutant "child: a crash goes unnoticed" data/hdf5/hdf5.c 'if (WIFEXITED(how) || WTERMSIG(how) == crashes[i]) return 1;' ''
 
 # the order of samples
-o=data/order.c
-mutant "order: as stored, but shuffled" $o '.shuffled = shuffled' '.shuffled = 1'
-mutant "order: short windows not looked for" $o \
-  'if (*window + 1 < mn_order_windows(order) && offset >= start_of(order, *window + 1)) ++*window;' ''
-mutant "order: the short extent taken for whole" $o '- (short_before ? order->missing : 0)' ''
-mutant "order: words used twice" $o 'epoch * order->rows + start_of(order, window)' 'start_of(order, window)'
+o=kernels/order.h
+mutant "order: eight rounds" $o 'MN_ORDER_ROUNDS = 24,' 'MN_ORDER_ROUNDS = 8,'
+mutant "order: a coin of the one, not of both" $o '(uint32_t)(x > other ? x : other) ^ key' '(uint32_t)x ^ key'
+mutant "order: the short extent taken for whole" $o 'window < o->hole ? window : window - o->missing' 'window'
+mutant "order: all windows alike" $o 'mn_order_mix(mn_order_mix((uint32_t)(window / MN_ORDER_WINDOW_ROWS)) >> 1)' '0 * (uint32_t)window'
+mutant "order: as stored, but shuffled" kernels/order.c '.shuffled = shuffled}' '.shuffled = 1}'
+mutant "order: extents stay" kernels/order.c 'o->extents = (int32_t)last + 1;' 'o->extents = 0;'
+mutant "order: of the seed alone" kernels/order.c '(uint64_t)epoch, words)' '0 * (uint64_t)epoch, words)'
+mutant "order: the last extent last" kernels/order.c 'place = mn_shuffle_round(' '(void)mn_shuffle_round('
+mutant "numbers: rows between batches too" kernels/order.c 'rows[gap] = -1;' 'rows[gap] = 0;'
+mutant "numbers: across the end of an epoch" kernels/order.c 'next = s->offset + i >= s->epochs[0].rows;' 'next = 0;'
+mutant "numbers: across the end of a window" kernels/order.c 'least(s->each - within, first + all - sample)' 's->each - within'
+mutant "numbers: across the end of a batch" kernels/order.c 'least(s->each - within, first + all - sample)' 'first + all - sample'
 
 # rows on their way to a batch
 r=data/read_rows.c
@@ -426,44 +433,45 @@ mutant "rows: a stop not heard" $r '!(r->stop && __atomic_load_n(r->stop, __ATOM
 mutant "rows: a rank reads by all cores of its host" $r 'r->form->threads > 0 ? r->form->threads :' ''
 mutant "rows: a stop is no error" $r 'r.range < count ? mn_fail(MN_INTERRUPTED, "reading was stopped") : MN_OK' 'MN_OK'
 w=data/windows.c
-mutant "windows: of another seed" $w 'rows, seed, shuffled)' 'rows, 0, shuffled)'
-mutant "windows: shuffled" $w 'rows, seed, shuffled)' 'rows, seed, 1)'
-mutant "windows: gaps between extents read too" $w 'extents[i] == extents[i - 1] + 1)' 'extents[i] > extents[i - 1])'
-mutant "windows: each extent to the first row" $w '{first, rows, i * MN_ORDER_EXTENT}' '{first, rows, 0}'
-mutant "windows: the last extent taken for whole" $w 'left < MN_ORDER_EXTENT ? left : MN_ORDER_EXTENT' 'MN_ORDER_EXTENT'
-mutant "windows: always of the first epoch" $w 'w->reading / windows, w->reading % windows' '0, w->reading % windows'
+mutant "windows: of another seed" $w 'rows, w->seed, w->reading' 'rows, 0, w->reading'
+mutant "windows: shuffled" $w 'w->reading / windows, w->shuffled)' 'w->reading / windows, 1)'
+mutant "windows: gaps between extents read too" $w 'ranges[number - 1].count != first)' 'ranges[number - 1].count > first)'
+mutant "windows: each extent to the first row" $w '.first = first, .at = at}' '.first = first}'
+mutant "windows: the last extent taken for whole" $w 'left < each ? left : each' 'each'
+mutant "windows: always of the first epoch" $w 'w->reading / windows, w->shuffled)' '0, w->shuffled)'
 mutant "windows: an error ahead of its window" $w 'mn_outcome_tell(&(*window)->outcome)' \
-  '(in_file(w) && (*window)->outcome.status == MN_OK ? sem_wait(&w->ready) + sem_post(&w->ready) : 0, mn_outcome_tell(&w->window[(w->number + ((*window)->outcome.status == MN_OK)) % MN_WINDOWS].outcome))'
+  '((*window)->outcome.status == MN_OK ? sem_wait(&w->ready) + sem_post(&w->ready) : 0, mn_outcome_tell(&w->window[(w->number + ((*window)->outcome.status == MN_OK)) % MN_WINDOWS].outcome))'
 mutant "windows: the next is read before this one is gathered" $w 'sem_init(&w->vacant, 0, MN_WINDOWS)' 'sem_init(&w->vacant, 0, MN_WINDOWS + 1)'
 mutant "windows: gathered before it is read" $w '      wait_for(&w->ready);' '      (void)0;'
 mutant "windows: all into the same memory" $w '&to->rows, &w->stop)' '&w->window[0].rows, &w->stop)'
 mutant "windows: closing waits for all reads" $w '&to->rows, &w->stop)' '&to->rows, NULL)'
 p=data/placement.c
 mutant "places: chosen the other way round" $p '(double)p->bytes <= most ?' '(double)p->bytes > most ?'
-mutant "places: y not counted" $p 'p->form.x_row + p->form.y_row, &p->bytes' 'p->form.x_row, &p->bytes'
+mutant "places: y not counted" $p 'p->form.x_row + p->form.y_row + largest_row(p)' 'p->form.x_row'
 mutant "places: any size chosen" $p ': 0.5 * left;' ': 1e300;'
 mutant "places: two kinds of memory on the CPU" $p ' || (place == MN_PLACE_HOST && is_cpu(p))' ''
 mutant "places: another for one that was asked for" $p 'if (asked && status == MN_NO_MEMORY)' 'if (0)'
 mutant "places: a choice is final" $p 'if (asked && status == MN_NO_MEMORY)' 'if (status == MN_NO_MEMORY)'
 mutant "places: every error taken for no room" $p 'if (status != MN_NO_MEMORY) return status;' ''
 a=data/loader.c
-mutant "loader: resident rows by their place in a window" $w 'for (int64_t i = 0; i < to->count; i++) {' 'for (int64_t i = 0; 0; i++) {'
-mutant "loader: rows of a window by their place in the file" $w 'if (!in_file(w)) {' 'if (1) {'
+mutant "loader: rows of a window by their place in the file" $a 'l->samples.window = window->begin;' 'l->samples.window = -1;'
 mutant "loader: starts at the window's beginning" $w '  w->reading = w->received = w->number;' '  w->reading = w->received = w->number, w->at = 0;'
 mutant "loader: one buffer" $a 'l->next = (buffer + 1) %' 'l->next = 0 %'
-mutant "loader: each window to the buffer's first row" $a 'g.of[0].to = x + (size_t)first * form->x_row;' 'g.of[0].to = x;'
-mutant "loader: part of a batch with the first targets" $a 'part.y = (char *)part.y + (size_t)first * l->y_row;' ''
-mutant "loader: rows in memory end with a window" $a '    if (l->done == batches) break;' '    if (l->done == batches || !in_file(l)) break;'
-mutant "loader: one factor for all batches of a filling" data/scaling.c 'if (x->scale) x->scale += batches;' ''
-mutant "loader: planes of the filling's first batch" $a 'part.x.planes[i] = (char *)part.x.planes[i] + (size_t)first * plane_row' \
+mutant "loader: each window to the buffer's first row" $a 'g.of[0].to = x + (size_t)begin * form->x_row;' 'g.of[0].to = x;'
+mutant "loader: part of a batch with the first targets" $a 'part.y = (char *)part.y + (size_t)at * l->y_row;' ''
+mutant "loader: both epochs of a filling alike" $a 'l->seed, epoch + i, l->shuffled' 'l->seed, epoch, l->shuffled'
+mutant "loader: batches without spacing" data/loader.h '(rows + 127) / 128 * 128' 'rows'
+mutant "loader: one factor for all batches of a filling" $a 'part.x.scale += number;' '(void)0;'
+mutant "loader: planes of the filling's first batch" $a 'part.x.planes[i] = (char *)part.x.planes[i] + (size_t)at * plane_row' \
   '(void)plane_row'
-mutant "loader: the largest of all fillings" data/scaling.c 'first ? 0 : scale->largest' 'scale->largest'
-mutant "loader: the largest of the last row" data/scaling.c 'fmaxf(first ? 0 : scale->largest, largest)' 'largest'
-mutant "loader: planes under the first window's largest" $a 'apart = l->scaling.apart && window->count - l->windows.at < samples;' 'apart = 0;'
-mutant "loader: planes, though reals were asked for" $a 'form.scaled && !config->reals;' 'form.scaled;'
+mutant "loader: the largest of all fillings" $a 'if (s->scales && first == 0)' 'if (0)'
+mutant "loader: the largest of the last row" kernels/order.c 'mn_scale_larger(s->scales[batch].largest, s->largest[row])' 's->largest[row]'
+mutant "loader: the largest of own rows" kernels/order.c '!s->scales && (within + count <= s->first' '(within + count <= s->first'
+mutant "loader: planes under the first window's largest" $a 'apart = l->apart && window->count - w->at < samples;' 'apart = 0;'
+mutant "loader: planes, though reals were asked for" $a 'form.scaled && !config->reals)' 'form.scaled)'
 g=kernels/memory.c
 mutant "gather: rows as they stand" $g '(size_t)(g->rows ? g->rows[i] : i) * apart' '(size_t)i * apart'
-mutant "gather: one factor for all batches" $g 'g->scales[i / g->batch].factor' 'g->scales[0].factor'
+mutant "gather: one factor for all batches" $g '(g->scales[i / g->batch].largest' '(g->scales[0].largest'
 mutant "gather: x alone" $g 'k < 2' 'k < 1'
 
 # the training loop, evaluation
@@ -647,7 +655,7 @@ mutant "shown: controls as they are" kernels/status.c 'if (first < '"' '"' ||' '
 v=data/held_out.c
 mutant "held out: both parts are one" $v 'held, part == MN_PART_TEST);' 'held, 1);'
 mutant "held out: the last rows are in no part" $v 'row < rows; row++' 'row < rows - 1; row++'
-mutant "held out: by the first epoch's order" $v 'epoch = INT64_MAX / whole->rows - 1,' 'epoch = 0,'
+mutant "held out: by the first epoch's order" $v 'INT64_MAX / whole->rows - 1, 1)' '0, 1)'
 mutant "held out: a stretch is read from its start" $v 's->first + within, here' 's->first, here'
 mutant "standardised: the mean stays" data/read_rows.c '(mn_real_at(from, had, c) - s->mean[c])' 'mn_real_at(from, had, c)'
 mutant "standardised: pieces are taken around their own means alone" data/columns.c 'c->deviation[i] += apart * apart * had * ((double)count / all);' ''
@@ -656,8 +664,8 @@ mutant "standardised: a checkpoint's numbers are not taken up" train/checkpoint/
 mutant "standardised: outputs stay as they are" $e 'if (s->mean) undo(s, device->real, e->y,' 'if (0) undo(s, device->real, e->y,'
 mutant "standardised: the loss is of standardised targets" $e '(unit > 0 ? unit : 1)' '1'
 mutant "standardised: a single column of another scale is of one unit" data/columns.c '(low == c->cols || high == c->cols) &&' ''
-mutant "held out: another seed than the run's" train/command/session.c 'mn_dataset_hold_out(&s->test, part, o->validation, s->from->progress.seed, s->stratified)' \
-  'mn_dataset_hold_out(&s->test, part, o->validation, 0, s->stratified)'
+mutant "held out: another seed than the run's" train/command/session.c 'mn_dataset_hold_out(&s->test, part, o->validation, s->from->progress.seed, 1)' \
+  'mn_dataset_hold_out(&s->test, part, o->validation, 0, 1)'
 mutant "held out: any file of as many rows" train/command/session.c '*same = mn_fingerprint_same(then, now);' '*same = 1;'
 mutant "held out: a rare class is left to chance" data/held_out.c '    lend(strata, count);' ''
 mutant "standardised: squares that vanish" data/columns.c 'ldexp(1, exponent < -1000 ? 1000 : -exponent)' '1'
@@ -670,7 +678,8 @@ mutant "words: numbered anew in each file" train/command/session.c 'return mn_da
 mutant "words: a text at the limit is cut" data/hdf5/words.c 'length >= MN_CLASS_NAME)' 'length > MN_CLASS_NAME)'
 mutant "integers: any number of classes" train/command/session.c 'd->outputs <= d->rows / SHARE)' '1)'
 mutant "held out: the remainders are lost" $v 'c < held; c++) strata[c].held++;' 'c < 0; c++) strata[c].held++;'
-mutant "held out: an old run's rows as a new one's" train/command/session.c 's->stratified = mn_resume_find(s, MN_VALIDATION_DRAW) != NULL;' 's->stratified = 1;'
+mutant "held out: an old run's rows as a new one's" train/command/session.c 'single ? MN_VALIDATION_DRAW : MN_ORDER_NAME' '"seed"'
+mutant "order: an old run goes on within an epoch" train/checkpoint/restore.c ' && progress->position == 0) continue;' ') continue;'
 mutant "best: as good is better" $c '*better = metric > p->best' '*better = metric >= p->best'
 mutant "best: patience of one more epoch" $c 'p->best_epoch >= patience' 'p->best_epoch > patience'
 mutant "best: never kept" $c 'better && r->session.options.best' '0'

@@ -2,38 +2,18 @@
 #ifndef MN_TESTS_ORDER_ROWS_H
 #define MN_TESTS_ORDER_ROWS_H
 
-#include "data/order.h"
+#include "kernels/order.h"
 #include "tests/check.h"
 
-enum { WINDOW = MN_ORDER_EXTENT * MN_ORDER_WINDOW };
+enum { WINDOW = MN_ORDER_WINDOW_ROWS };
 
-/* Calls mn_order_window for all of an epoch; returns its n rows, for free. Checks each window on the way. */
-static inline int64_t *epoch_rows(struct mn_order *order, int64_t n, int64_t epoch) {
-  int64_t *all = malloc((size_t)n * sizeof *all), done = 0;
+/* The n rows of an epoch in their order, for free. */
+static inline int64_t *epoch_rows(int64_t n, uint64_t seed, int64_t epoch) {
+  int64_t *all = malloc((size_t)n * sizeof *all);
+  struct mn_order order;
   assert_non_null(all);
-  for (int64_t w = 0; w < mn_order_windows(order); w++) {
-    int64_t extents[MN_ORDER_WINDOW], rows[WINDOW], count, total, expected = 0, window, within;
-    mn_order_window(order, epoch, w, extents, &count, rows, &total);
-    assert_in_range(count, 1, MN_ORDER_WINDOW);
-    for (int64_t b = 0; b < count; b++) {
-      assert_true(b == 0 || extents[b] > extents[b - 1]);
-      expected += n - extents[b] * 64 < 64 ? n - extents[b] * 64 : 64;
-    }
-    assert_int_equal(total, expected);
-    assert_true(done + total <= n);
-    for (int64_t i = 0; i < total; i++) {
-      assert_in_range(rows[i], 0, total - 1);
-      all[done + i] = extents[rows[i] / 64] * 64 + rows[i] % 64;
-    }
-    int64_t offsets[] = {0, total / 2, total - 1};
-    for (int k = 0; k < 3; k++) {
-      mn_order_find(order, epoch, done + offsets[k], &window, &within);
-      assert_int_equal(window, w);
-      assert_int_equal(within, offsets[k]);
-    }
-    done += total;
-  }
-  assert_int_equal(done, n);
+  mn_order_begin(&order, n, seed, epoch, 1);
+  for (int64_t i = 0; i < n; i++) all[i] = mn_order_row(&order, mn_order_number(&order, i));
   return all;
 }
 

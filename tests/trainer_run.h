@@ -9,7 +9,7 @@
 #include <unistd.h>
 
 #include "data/fingerprint.h"
-#include "data/order.h"
+#include "kernels/order.h"
 #include "kernels/planes.h"
 #include "train/checkpoint/checkpoint.h"
 #include "train/trainer.h"
@@ -269,16 +269,9 @@ static inline int is_sampled(int64_t row) {
 
 /* The rows of the first epoch, in training order. */
 static inline void order_rows(int64_t rows[ROWS]) {
-  int64_t extents[MN_ORDER_WINDOW], count, samples[MN_ORDER_WINDOW_ROWS], total, at = 0;
-  struct mn_order *order;
-  MUST(mn_order_open(&order, ROWS, 9, 1));
-  for (int64_t w = 0; w < mn_order_windows(order); w++) {
-    mn_order_window(order, 0, w, extents, &count, samples, &total);
-    for (int64_t i = 0; i < total; i++)
-      rows[at++] = extents[samples[i] / MN_ORDER_EXTENT] * MN_ORDER_EXTENT + samples[i] % MN_ORDER_EXTENT;
-  }
-  mn_order_close(order);
-  assert_int_equal(at, ROWS);
+  struct mn_order order;
+  mn_order_begin(&order, ROWS, 9, 0, 1);
+  for (int64_t at = 0; at < ROWS; at++) rows[at] = mn_order_row(&order, mn_order_number(&order, at));
 }
 
 /* Position of `row` in the first epoch. */

@@ -6,8 +6,8 @@
 #define LAUNCH_BYTES ((size_t)64 << 20) /* of rows, at most, in a launch of several steps */
 
 /* Steps in a launch. Several if they are short: then giving each of them would take longer than the step.
- * Each batch must start at a multiple of 256 bytes, because cuBLASLt chooses its algorithms by alignment, and
- * a step's bytes must not depend on its place in the launch. */
+ * Each batch starts at a multiple of 256 bytes (mn_loader_spacing), because cuBLASLt chooses its
+ * algorithms by alignment, and a step's bytes must not depend on its place in the launch. */
 static int64_t steps_a_launch(const struct mn_trainer *t) {
   struct mn_device *device = t->model->device;
   struct mn_rows_form form;
@@ -16,9 +16,9 @@ static int64_t steps_a_launch(const struct mn_trainer *t) {
     return 1;
   int planes = device->scaled && !mn_pass_reads_reals(t->pass) ? device->planes : 0;
   size_t x_row = planes ? (size_t)t->dataset->inputs * device->plane : form.x_row;
-  size_t x = (size_t)t->pass->rows * x_row, y = (size_t)t->pass->rows * form.y_row;
+  const size_t spacing = (size_t)mn_loader_spacing(t->pass->rows);
+  size_t x = spacing * x_row, y = spacing * form.y_row;
   if (t->pass->target) y = y / (size_t)t->dataset->outputs * (size_t)t->pass->targets;
-  if (x % 256 || y % 256) return 1;
   int64_t most = (int64_t)(LAUNCH_BYTES / (planes == 2 ? 2 * x + y : x + y)),
           rows = t->dataset->rows / t->batch;
   if (most > rows) most = rows;
@@ -47,7 +47,7 @@ static mn_status give_batches(void *data) {
   struct mn_trainer *t = l->trainer;
   struct mn_tape *tape = t->pass->tape;
   for (int64_t i = l->first; i < l->first + l->count; i++) {
-    struct mn_batch batch = mn_batch_part(t->loader, &l->batch, i * t->pass->rows, t->pass->rows);
+    struct mn_batch batch = mn_batch_part(t->loader, &l->batch, i, t->pass->rows);
     MN_TRY(mn_pass_set(t->pass, &batch));
     mn_optimizer_at(t->optimizer, l->rates[i], &l->pinned->results[i].norm);
     tape->results = &l->pinned->results[i].loss;

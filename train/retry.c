@@ -34,7 +34,7 @@ static mn_status forget_factors(const struct mn_trainer *t) {
  * that batch did not write, and its rows are still in the buffer. */
 static mn_status give_up(struct mn_launch *l, int64_t batch) {
   struct mn_trainer *t = l->trainer;
-  struct mn_batch rows = mn_batch_part(t->loader, &l->batch, batch * t->pass->rows, t->pass->rows);
+  struct mn_batch rows = mn_batch_part(t->loader, &l->batch, batch, t->pass->rows);
   const int64_t skipped = t->progress.skipped_running;
   char where[MN_FAULT_WORDS], more[64] = "";
   MN_TRY(forget_factors(t));

@@ -14,9 +14,9 @@
 #include <unistd.h>
 #include <xxhash.h>
 
-#include "data/order.h"
 #include "engine/ranks/ranks.h"
 #include "kernels/clock.h"
+#include "kernels/order.h"
 #include "kernels/random.h"
 #include "train/evaluate.h"
 #include "train/trainer.h"
@@ -127,14 +127,9 @@ static mn_status poison(const struct mn_model *model) {
 
 /* The row that comes at a position of the first epoch. */
 static mn_status find_row(int64_t *row, int64_t position) {
-  int64_t extents[MN_ORDER_WINDOW], samples[MN_ORDER_WINDOW_ROWS], count, total, window, within;
-  struct mn_order *order;
-  MN_TRY(mn_order_open(&order, ROWS, SEED, 1));
-  mn_order_find(order, 0, position, &window, &within);
-  mn_order_window(order, 0, window, extents, &count, samples, &total);
-  mn_order_close(order);
-  const int64_t local = samples[within];
-  *row = extents[local / MN_ORDER_EXTENT] * MN_ORDER_EXTENT + local % MN_ORDER_EXTENT;
+  struct mn_order order;
+  mn_order_begin(&order, ROWS, SEED, 0, 1);
+  *row = mn_order_row(&order, mn_order_number(&order, position));
   return MN_OK;
 }
 

@@ -7,9 +7,9 @@
 
 #include "data/dataset.h"
 #include "data/hdf5/hdf5.h"
-#include "data/order.h"
 #include "kernels/device.h"
 #include "kernels/lanes.h"
+#include "kernels/order.h"
 #include "train/checkpoint/layout.h"
 #include "train/version.h"
 
@@ -26,6 +26,7 @@ void mn_describe_order(struct mn_text out[MN_DESCRIBE_ORDER], int64_t rows) {
   set_text(&out[0], "train_rows", "%ld", (long)rows);
   set_text(&out[1], "order_block", "%d", MN_ORDER_EXTENT);
   set_text(&out[2], "order_window", "%d", MN_ORDER_WINDOW);
+  set_text(&out[3], MN_ORDER_NAME, "%s", "swap-or-not");
 }
 
 int mn_describe_fingerprint(const struct mn_device *device, struct mn_text out[MN_CHECKPOINT_FINGERPRINT]) {

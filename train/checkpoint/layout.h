@@ -68,7 +68,8 @@ mn_status mn_weights_read(struct mn_checkpoint *weights, const char *path);
 mn_status mn_weights_sizes(const char *path, struct mn_model_config *config);
 
 /* The constants of the order of samples, for training data of `rows`, under their names in /config. */
-enum { MN_DESCRIBE_ORDER = 3 };
+#define MN_ORDER_NAME "order" /* which minnow 0.3 did not name: it shuffled otherwise */
+enum { MN_DESCRIBE_ORDER = 4 };
 void mn_describe_order(struct mn_text out[MN_DESCRIBE_ORDER], int64_t rows);
 
 /* The fingerprint of `device`: version, device, precision, libraries, and the grid of ranks if there are any.

@@ -136,7 +136,7 @@ mn_status mn_resume_config(struct mn_session *s) {
   keep_text(s, MN_RUN_NAME, s->run.name);
   keep_text(s, MN_RUN_SOURCE, s->run.source);
   keep_text(s, "data_rows", s->fingerprint);
-  keep_text(s, MN_VALIDATION_DRAW, s->stratified ? "stratified" : "");
+  keep_text(s, MN_VALIDATION_DRAW, s->whole ? "stratified" : "");
   return MN_OK;
 }
 

@@ -103,6 +103,14 @@ static mn_status find_class_names(struct mn_session *s) {
   return status;
 }
 
+/* Refuses rows that the run drew by an order that this minnow does not have: MN_USAGE. */
+static mn_status check_draw(const struct mn_session *s, const struct mn_dataset *whole, const char *remedy) {
+  const int single = whole->rows <= MN_DATASET_STRATIFIED / whole->inputs; /* else they follow the order */
+  if (mn_resume_find(s, single ? MN_VALIDATION_DRAW : MN_ORDER_NAME)) return MN_OK;
+  return mn_fail(MN_USAGE, "%s held rows out as minnow 0.3.0 draws them, which goes on with it; %s",
+                 s->from_path, remedy);
+}
+
 /* Under --validation splits the only part into train and test parts. */
 static mn_status open_file(struct mn_session *s) {
   enum { FEW = 10, SHARE = 10 };
@@ -124,10 +132,10 @@ static mn_status open_file(struct mn_session *s) {
     return mn_fail(MN_USAGE, "--validation %g, but %s has a test part; %s", o->validation, o->data,
                    s->from ? "--data names rows without one" : "leave --validation out");
   s->whole = s->train->rows;
-  s->stratified = !s->from || mn_resume_find(s, MN_VALIDATION_DRAW);
+  if (s->from) MN_TRY(check_draw(s, s->train, "--init begins a run with its weights"));
   MN_TRY(open_rows(s, &s->test, MN_PART_TRAIN, 1));
-  MN_TRY(mn_dataset_hold_out(&s->test, MN_PART_TEST, o->validation, o->seed, s->stratified));
-  return mn_dataset_hold_out(&s->train, MN_PART_TRAIN, o->validation, o->seed, s->stratified);
+  MN_TRY(mn_dataset_hold_out(&s->test, MN_PART_TEST, o->validation, o->seed, 1));
+  return mn_dataset_hold_out(&s->train, MN_PART_TRAIN, o->validation, o->seed, 1);
 }
 
 /* The model that the options name. If they name no loss or no head, these follow from the targets. */
@@ -325,8 +333,7 @@ static mn_status read_part(struct mn_session *s, enum mn_part part, struct mn_fi
   struct mn_dataset *d = NULL;
   double *inverse[MN_SIDES] = {NULL, NULL};
   mn_status status = open_rows(s, &d, MN_PART_TRAIN, 1);
-  if (status == MN_OK)
-    status = mn_dataset_hold_out(&d, part, s->options.validation, c->progress.seed, s->stratified);
+  if (status == MN_OK) status = mn_dataset_hold_out(&d, part, s->options.validation, c->progress.seed, 1);
   if (status == MN_OK) {
     const size_t real = c->tensors[0].real;
     struct mn_rows_form form = {.real = real, .x_row = (size_t)d->inputs * real, .threads = 1};
@@ -357,6 +364,7 @@ static mn_status are_the_runs(struct mn_session *s, int *same) {
   *same =
       trained && rows - held_out == strtoll(trained, NULL, 10) && s->test->inputs == s->from->model.inputs &&
       (s->test->classes || s->test->outputs == 0 || s->test->outputs == mn_model_outputs(&s->from->model));
+  if (*same) MN_TRY(check_draw(s, s->test, "--part all takes all rows"));
   if (!*same || !then || s->test->outputs == 0) return MN_OK; /* y is in the fingerprint */
   MN_TRY(read_part(s, MN_PART_TRAIN, &train));
   MN_TRY(read_part(s, MN_PART_TEST, &test));
@@ -372,12 +380,10 @@ static mn_status take_part(struct mn_session *s, enum mn_part part) {
   int same = 0;
   if (share) MN_TRY(mn_options_set(&s->options, "validation", share));
   if (o->validation > 0) {
-    s->stratified = mn_resume_find(s, MN_VALIDATION_DRAW) != NULL;
     const mn_status status = are_the_runs(s, &same); /* MN_BAD_DATA: the run could not have read these rows */
     if (status != MN_OK && status != MN_BAD_DATA) return status;
     if (same) s->whole = s->test->rows;
-    if (same)
-      return mn_dataset_hold_out(&s->test, part, o->validation, s->from->progress.seed, s->stratified);
+    if (same) return mn_dataset_hold_out(&s->test, part, o->validation, s->from->progress.seed, 1);
     s->others = 1;
   }
   if (part == MN_PART_TRAIN || o->part != MN_ROWS_TEST) return MN_OK;
@@ -530,7 +536,7 @@ void mn_session_describe(const struct mn_session *s) {
   if (o->data)
     mn_announce(o, "data: %s, %ld rows, %ld to test%s", o->data, (long)s->train->rows,
                 s->test ? (long)s->test->rows : 0L, s->whole ? ", held out by --validation" : "");
-  if (s->stratified && s->whole > MN_DATASET_STRATIFIED / s->train->inputs)
+  if (s->whole > MN_DATASET_STRATIFIED / s->train->inputs)
     mn_announce(o,
                 "note: of so many rows stretches of neighbours are held out, not single rows of each class");
   note_alone(s);

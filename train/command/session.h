@@ -30,9 +30,8 @@ struct mn_session {
   struct mn_progress progress;         /* of a resumed run */
   uint64_t weights;                    /* a hash of --init's */
   struct mn_columns columns[MN_SIDES]; /* of x and real y in a new run, of all rows or some; or cols 0 */
-  int64_t whole;  /* rows of --data if --validation divided them into train and test; else 0 */
-  int others;     /* eval, predict: these are not the rows that the run held some out of */
-  int stratified; /* mn_dataset_hold_out stratified them; runs of minnow 0.3 did not */
+  int64_t whole; /* rows of --data if --validation divided them into train and test; else 0 */
+  int others;    /* eval, predict: these are not the rows that the run held some out of */
   /* A resumed run: the name and the old value of each option that it changes. */
   struct mn_text changed[MN_CHECKPOINT_OPTIONS];
   int changes;
