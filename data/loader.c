@@ -70,18 +70,13 @@ static mn_status check(const struct mn_dataset *dataset, const struct mn_loader_
 static mn_status each_array(struct mn_loader *l, int i, int take) {
   const struct mn_rows_form *form = &l->placement.form;
   struct mn_operand *x = &l->x[i];
-  const size_t scale = l->scales ? sizeof *x->scale : 0, plane = (size_t)x->cols * l->device->plane;
+  const size_t scale = l->scales ? sizeof *x->scale : 0,
+               plane = scale ? (size_t)x->cols * l->device->plane : 0;
+  const size_t row = form->x_row, real = scale || form->bf16 ? 0 : row, high = form->bf16 ? row : plane;
+  const size_t low = l->device->planes == 2 ? plane : 0, apart = plane && in_file(l) && i == 0 ? row : 0;
+  const size_t bytes[] = {sizeof *l->rows[i], l->y_row, real, high, low, apart, scale};
   void **const memory[] = {(void **)&l->rows[i], (void **)&l->y[i],  &x->real,          &x->planes[0],
                            &x->planes[1],        (void **)&l->apart, (void **)&x->scale};
-  const size_t bytes[] = {sizeof *l->rows[i],
-                          l->y_row,
-                          scale || form->bf16 ? 0 : form->x_row,
-                          scale        ? plane
-                          : form->bf16 ? form->x_row
-                                       : 0,
-                          scale && l->device->planes == 2 ? plane : 0,
-                          scale && in_file(l) && i == 0 ? form->x_row : 0,
-                          scale};
   for (int k = 0; k < 7; k++) {
     const int64_t count = memory[k] == (void **)&x->scale ? l->scales : l->room;
     if (take && bytes[k]) MN_TRY(mn_device_allocate(l->device, memory[k], count, bytes[k]));
@@ -223,16 +218,15 @@ static mn_status fill_from_file(struct mn_loader *l, int buffer, int64_t samples
   return apart ? mn_gather(l->device, &g) : MN_OK;
 }
 
-mn_status mn_loader_fill(struct mn_loader *l, int64_t samples, struct mn_batch *batch, int *number) {
-  MN_REQUIRE(samples >= 1 && samples <= l->most);
-  int buffer = l->next;
+mn_status mn_loader_fill(struct mn_loader *l, int64_t samples, struct mn_batch *batch) {
+  const int buffer = l->next;
   const int64_t batches = divide(l, samples), rows = batches * l->samples.share;
   struct mn_operand *to = &l->x[buffer];
   char *x = l->scales ? NULL : l->placement.form.bf16 ? to->planes[0] : to->real;
-  MN_REQUIRE(samples % l->samples.each == 0 && batches * l->samples.spacing <= l->room);
+  MN_REQUIRE(samples >= 1 && samples <= l->most && samples % l->samples.each == 0 &&
+             batches * l->samples.spacing <= l->room);
   MN_TRY((in_file(l) ? fill_from_file : fill_from_memory)(l, buffer, samples, x));
   l->next = (buffer + 1) % MN_LOADER_BUFFERS;
-  *number = buffer;
   *batch = (struct mn_batch){
       .rows = rows, .first = l->samples.first, .x = *to, .y = l->y[buffer], .targets = l->targets};
   batch->x.rows = rows;
@@ -246,9 +240,9 @@ struct mn_batch mn_batch_part(const struct mn_loader *l, const struct mn_batch *
   MN_REQUIRE(number >= 0 && rows >= 1 && (number + 1) * rows <= batch->rows);
   part.rows = part.x.rows = rows;
   if (part.x.real) part.x.real = (char *)part.x.real + (size_t)at * l->placement.form.x_row;
-  size_t plane_row = (size_t)part.x.cols * l->device->plane;
   for (int i = 0; i < 2; i++)
-    if (part.x.planes[i]) part.x.planes[i] = (char *)part.x.planes[i] + (size_t)at * plane_row;
+    if (part.x.planes[i])
+      part.x.planes[i] = (char *)part.x.planes[i] + (size_t)(at * part.x.cols) * l->device->plane;
   if (part.x.scale) part.x.scale += number;
   if (part.y) part.y = (char *)part.y + (size_t)at * l->y_row;
   return part;

@@ -8,8 +8,7 @@ struct mn_loader;
 
 enum { MN_LOADER_BUFFERS = 2 }; /* filled in turn */
 
-/* The rows of a buffer from one of several batches to the next, of `rows` rows each: then it begins at a
- * multiple of 256 bytes, whatever a row has (train/launch.c). */
+/* Rows from one of several batches in a buffer to the next: a multiple of 256 bytes (train/launch.c). */
 static inline int64_t mn_loader_spacing(int64_t rows) {
   return (rows + 127) / 128 * 128;
 }
@@ -48,11 +47,11 @@ MN_API mn_status mn_loader_open(struct mn_loader **out, struct mn_device *device
                                 const struct mn_loader_config *config);
 MN_API void mn_loader_close(struct mn_loader *loader); /* NULL is fine */
 
-/* Gathers the next `samples` samples into the next buffer; with replicas, mn_own_rows of each batch. *number
- * is the buffer's number, *batch describes its rows. Call it between the device's ahead_begin and ahead_end
+/* Gathers the next `samples` samples into the next buffer, of two in turn; with replicas, mn_own_rows of each
+ * batch. *batch describes its rows. Call it between the device's ahead_begin and ahead_end
  * (kernels/stream.h), whose rules hold for the buffers. An error of reading (a NaN in the data, a failing
  * disk) is returned, with its message, by the call that needs the faulty window, and by each later call. */
-mn_status mn_loader_fill(struct mn_loader *loader, int64_t samples, struct mn_batch *batch, int *number);
+mn_status mn_loader_fill(struct mn_loader *loader, int64_t samples, struct mn_batch *batch);
 
 /* The part of a gathered filling that is step `number`'s: `rows`, this rank's of a step. */
 struct mn_batch mn_batch_part(const struct mn_loader *loader, const struct mn_batch *batch, int64_t number,

@@ -23,15 +23,10 @@ static int is_cpu(const struct mn_placement *p) {
 
 /* ---- reading rows into memory ---- */
 
-/* Bytes of a row's largest |x|. */
-static size_t largest_row(const struct mn_placement *p) {
-  return p->form.scaled ? sizeof(float) : 0;
-}
-
 mn_status mn_placement_allocate(const struct mn_placement *p, enum mn_place place, struct mn_rows *to,
                                 int64_t count) {
   void **const memory[] = {&to->x, &to->y, (void **)&to->largest};
-  const size_t bytes[] = {p->form.x_row, p->form.y_row, largest_row(p)};
+  const size_t bytes[] = {p->form.x_row, p->form.y_row, p->form.scaled};
   for (int i = 0; i < 3; i++)
     if (bytes[i])
       MN_TRY(place == MN_PLACE_DEVICE ? mn_device_allocate(p->device, memory[i], count, bytes[i])
@@ -42,7 +37,7 @@ mn_status mn_placement_allocate(const struct mn_placement *p, enum mn_place plac
 void mn_placement_release(const struct mn_placement *p, enum mn_place place, struct mn_rows *rows,
                           int64_t count) {
   void *const memory[] = {rows->x, rows->y, rows->largest};
-  const size_t bytes[] = {p->form.x_row, p->form.y_row, largest_row(p)};
+  const size_t bytes[] = {p->form.x_row, p->form.y_row, p->form.scaled};
   for (int i = 0; i < 3; i++)
     if (place == MN_PLACE_DEVICE)
       mn_device_release(p->device, memory[i], count, bytes[i]);
@@ -69,7 +64,7 @@ static mn_status upload_all(struct mn_placement *p, const struct mn_rows buffers
       MN_TRY(mn_copy(device, (char *)p->rows.y + (size_t)first * form->y_row, to.y,
                      (size_t)range.count * form->y_row));
     if (to.largest)
-      MN_TRY(mn_copy(device, p->rows.largest + first, to.largest, (size_t)range.count * largest_row(p)));
+      MN_TRY(mn_copy(device, p->rows.largest + first, to.largest, (size_t)range.count * p->form.scaled));
   }
   return mn_synchronize(device);
 }
@@ -153,7 +148,7 @@ mn_status mn_placement_open(struct mn_placement *p, struct mn_device *device, st
   MN_TRY(mn_rows_form(&p->form, dataset, device));
   if (x_only) p->form.y_row = 0;
   if (standard) memcpy(p->form.standard, standard, sizeof p->form.standard);
-  if (__builtin_mul_overflow((size_t)dataset->rows, p->form.x_row + p->form.y_row + largest_row(p),
+  if (__builtin_mul_overflow((size_t)dataset->rows, p->form.x_row + p->form.y_row + p->form.scaled,
                              &p->bytes) ||
       p->bytes > INT64_MAX)
     p->bytes = INT64_MAX;

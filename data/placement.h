@@ -13,9 +13,9 @@
 
 /* The form in which rows wait, and how many threads read them. */
 struct mn_rows_form {
-  size_t real; /* bytes of a real: 4 or 8 */
-  size_t bf16; /* bytes of an element if x waits as a bfloat16 plane (struct mn_device); 0 if as reals */
-  int scaled;  /* planes of x are scaled by the largest |x| of a batch: x waits as floats, with `largest` */
+  size_t real;   /* bytes of a real: 4 or 8 */
+  size_t bf16;   /* bytes of an element if x waits as a bfloat16 plane (struct mn_device); 0 if as reals */
+  size_t scaled; /* bytes of a row's `largest`, by which planes of x are scaled: x waits as floats; or 0 */
   struct mn_standard standard[MN_SIDES]; /* borrowed: x and y are standardised by these */
   size_t x_row, y_row;                   /* bytes of a row; y_row is 0 without y */
   int threads; /* the most that read: a rank's share of its host's cores; 0 for one a core */

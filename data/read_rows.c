@@ -38,13 +38,13 @@ mn_status mn_rows_form(struct mn_rows_form *form, const struct mn_dataset *datas
   if (dataset->inputs > most || dataset->outputs > most)
     return mn_fail(MN_NO_MEMORY, "rows of %lld inputs and %lld outputs do not fit in memory",
                    (long long)dataset->inputs, (long long)dataset->outputs);
-  *form = (struct mn_rows_form){.real = device->real,
-                                .bf16 = bf16,
-                                .scaled = device->scaled && mn_has_planes(device, 8, dataset->inputs),
-                                .x_row = (size_t)dataset->inputs * (bf16 ? bf16 : device->real),
-                                .y_row = dataset->classes ? sizeof(int32_t)
-                                                          : (size_t)dataset->outputs * device->real,
-                                .threads = device->ranks ? device->ranks->cores : 0};
+  *form = (struct mn_rows_form){
+      .real = device->real,
+      .bf16 = bf16,
+      .scaled = device->scaled && mn_has_planes(device, 8, dataset->inputs) ? sizeof(float) : 0,
+      .x_row = (size_t)dataset->inputs * (bf16 ? bf16 : device->real),
+      .y_row = dataset->classes ? sizeof(int32_t) : (size_t)dataset->outputs * device->real,
+      .threads = device->ranks ? device->ranks->cores : 0};
   return MN_OK;
 }
 

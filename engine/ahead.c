@@ -1,7 +1,7 @@
 /* The loop that keeps a device busy. */
 #include "engine/ahead.h"
 
-static mn_status give(struct mn_device *device, const struct mn_ahead *calls, void *data) {
+mn_status mn_ahead_give(struct mn_device *device, const struct mn_ahead *calls, void *data) {
   MN_TRY(mn_ahead_begin(device));
   mn_status status = calls->fill(data);
   mn_status ended = mn_ahead_end(device);
@@ -14,7 +14,7 @@ mn_status mn_ahead_run(struct mn_device *device, const struct mn_ahead *calls, v
   mn_status status = mn_outcome_tell(outcome), given = status;
   while (status == MN_OK) {
     if (*under_way < most && given == MN_OK && calls->more(data)) {
-      given = give(device, calls, data);
+      given = mn_ahead_give(device, calls, data);
       *under_way += given == MN_OK;
       if (given != MN_OK) mn_outcome_note(outcome, given);
     } else if (*under_way > 0) {
@@ -25,6 +25,7 @@ mn_status mn_ahead_run(struct mn_device *device, const struct mn_ahead *calls, v
     }
   }
   if (status != MN_OK) mn_outcome_note(outcome, status);
-  for (; *under_way > 0; --*under_way) (void)calls->wait(data);
+  double idle;
+  for (; *under_way > 0; --*under_way) (void)mn_ahead_wait(device, &idle);
   return mn_outcome_tell(outcome);
 }

@@ -12,8 +12,10 @@ struct mn_ahead {
   mn_status (*fill)(void *data);    /* fills a buffer for it, between ahead_begin and ahead_end … */
   mn_status (*give)(void *data);    /* … and gives the work that reads it, up to ahead_used */
   mn_status (*collect)(void *data); /* waits for the oldest piece under way, and reads its results */
-  mn_status (*wait)(void *data);    /* waits for it alone */
 };
+
+/* Gives one piece. */
+mn_status mn_ahead_give(struct mn_device *device, const struct mn_ahead *calls, void *data);
 
 /* Gives and collects all pieces, in order, with up to `most` of them under way at once, whose number is
  * *under_way, 0 at first. After an error no more are given, and those that are under way are waited for all

@@ -34,8 +34,8 @@ const struct mn_cublaslt &mn_cublaslt();
  * meanwhile (kernels/ranks/mpi.h). */
 mn_status mn_cuda_wait(struct mn_device *device, cudaEvent_t event);
 
-/* Events kept for fillings (stream.cu): two under way, the one before them, and a power of two. */
-constexpr int MN_CUDA_FILLINGS = 4;
+/* Events kept for fillings (stream.cu): those under way, the one before them, and a power of two. */
+constexpr int MN_CUDA_FILLINGS = 8;
 
 /* All CUDA state of a device: no static variable holds any. */
 struct mn_cuda {

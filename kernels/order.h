@@ -4,8 +4,7 @@
  * An epoch is a permutation of the n rows. First the extents, MN_ORDER_EXTENT neighbouring rows each, are
  * shuffled; MN_ORDER_WINDOW extents in the new order make a window; then the rows of each window are
  * shuffled. So a window takes at most one read per extent, and a dataset of one window is shuffled fully.
- * Batches are consecutive ranges of the endless sequence of epochs and may straddle two epochs. A
- * checkpoint's /config names the order, and both sizes as order_block and order_window. */
+ * Batches are consecutive ranges of the endless sequence of epochs and may straddle two epochs. */
 #ifndef MN_KERNELS_ORDER_H
 #define MN_KERNELS_ORDER_H
 
@@ -68,11 +67,11 @@ MN_EVERYWHERE static inline int32_t mn_shuffled(const struct mn_shuffle *s, int3
 MN_EVERYWHERE static inline int64_t mn_order_across(const struct mn_order *o, int64_t place) {
   return place < o->hole ? place : place + o->missing;
 }
-/* The window of a sample, as its first number. */
+/* The window of a sample, as its first number; a window's first sample, how many it has, and the salt for
+ * shuffling them. */
 MN_EVERYWHERE static inline int64_t mn_order_window(const struct mn_order *o, int64_t sample) {
   return mn_order_across(o, sample) & ~(int64_t)(MN_ORDER_WINDOW_ROWS - 1);
 }
-/* A window's first sample, how many it has, and the salt for shuffling them. */
 MN_EVERYWHERE static inline int64_t mn_order_first(const struct mn_order *o, int64_t window) {
   return window < o->hole ? window : window - o->missing;
 }
@@ -91,13 +90,9 @@ MN_EVERYWHERE static inline int64_t mn_order_number(const struct mn_order *o, in
   return mn_order_across(
       o, first + mn_shuffled(&o->of_rows, count, (int32_t)(sample - first), mn_order_salt(window)));
 }
-MN_EVERYWHERE static inline int64_t mn_order_stored(const struct mn_order *o, int64_t number,
-                                                    int64_t extent) {
-  return (extent << o->bits) + (number & (((int64_t)1 << o->bits) - 1));
-}
 MN_EVERYWHERE static inline int64_t mn_order_row(const struct mn_order *o, int64_t number) {
-  const int32_t extent = (int32_t)(number >> o->bits);
-  return mn_order_stored(o, number, mn_shuffled(&o->of_extents, o->extents, extent, 0));
+  const int64_t extent = number >> o->bits;
+  return number + ((mn_shuffled(&o->of_extents, o->extents, (int32_t)extent, 0) - extent) << o->bits);
 }
 
 /* The samples of a filling: `each` make a batch, of which this rank has `share` from `first` on. Their

@@ -40,7 +40,7 @@ static cudaEvent_t of(const cudaEvent_t (&events)[MN_CUDA_FILLINGS], unsigned fi
 
 mn_status mn_ahead_begin_cuda(struct mn_device *device) {
   struct mn_cuda *cuda = device->cuda;
-  MN_REQUIRE(cuda->fillings - cuda->waited < 2);
+  MN_REQUIRE(cuda->fillings - cuda->waited < MN_AHEAD_MOST);
   if (cuda->fillings >= 2)
     MN_CUDA_TRY(cudaStreamWaitEvent(cuda->ahead, of(cuda->used, cuda->fillings - 2), 0));
   std::swap(cuda->stream, cuda->ahead);
@@ -71,7 +71,7 @@ mn_status mn_ahead_wait_cuda(struct mn_device *device, double *idle) {
   const unsigned n = cuda->waited;
   float ms = 0;
   *idle = 0;
-  MN_REQUIRE(n < cuda->fillings);
+  if (n == cuda->fillings) return MN_OK; /* after an error that was met when it was waited for */
   MN_TRY(mn_cuda_wait(device, of(cuda->reported, n)));
   cuda->waited++;
   if (n == 0) return MN_OK;

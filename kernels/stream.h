@@ -49,8 +49,9 @@ typedef mn_status mn_branch_join_function(struct mn_device *device, enum mn_bran
  *   ahead_used    the buffer's last reader was given
  *   ahead_wait    waits for that reader
  *
- * At most two fillings are under way: the third begins after the first was waited for. On the CPU, which does
- * work when it is given, only the copy in ahead_used remains. */
+ * At most MN_AHEAD_MOST fillings are under way, of two loaders in turn: an evaluation's behind a launch of
+ * training's. On the CPU, which does work when it is given, only the copy in ahead_used remains. */
+enum { MN_AHEAD_MOST = 4 };
 typedef mn_status mn_ahead_begin_function(struct mn_device *device);
 #define mn_ahead_begin(device) (device)->kernels->ahead_begin(device)
 typedef mn_status mn_ahead_end_function(struct mn_device *device);

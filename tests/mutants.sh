@@ -447,7 +447,7 @@ mutant "windows: all into the same memory" $w '&to->rows, &w->stop)' '&w->window
 mutant "windows: closing waits for all reads" $w '&to->rows, &w->stop)' '&to->rows, NULL)'
 p=data/placement.c
 mutant "places: chosen the other way round" $p '(double)p->bytes <= most ?' '(double)p->bytes > most ?'
-mutant "places: y not counted" $p 'p->form.x_row + p->form.y_row + largest_row(p)' 'p->form.x_row'
+mutant "places: y not counted" $p 'p->form.x_row + p->form.y_row + p->form.scaled' 'p->form.x_row + p->form.scaled'
 mutant "places: any size chosen" $p ': 0.5 * left;' ': 1e300;'
 mutant "places: two kinds of memory on the CPU" $p ' || (place == MN_PLACE_HOST && is_cpu(p))' ''
 mutant "places: another for one that was asked for" $p 'if (asked && status == MN_NO_MEMORY)' 'if (0)'
@@ -462,8 +462,7 @@ mutant "loader: part of a batch with the first targets" $a 'part.y = (char *)par
 mutant "loader: both epochs of a filling alike" $a 'l->seed, epoch + i, l->shuffled' 'l->seed, epoch, l->shuffled'
 mutant "loader: batches without spacing" data/loader.h '(rows + 127) / 128 * 128' 'rows'
 mutant "loader: one factor for all batches of a filling" $a 'part.x.scale += number;' '(void)0;'
-mutant "loader: planes of the filling's first batch" $a 'part.x.planes[i] = (char *)part.x.planes[i] + (size_t)at * plane_row' \
-  '(void)plane_row'
+mutant "loader: planes of the filling's first batch" $a '(size_t)(at * part.x.cols) * l->device->plane' '0'
 mutant "loader: the largest of all fillings" $a 'if (s->scales && first == 0)' 'if (0)'
 mutant "loader: the largest of the last row" kernels/order.c 'mn_scale_larger(s->scales[batch].largest, s->largest[row])' 's->largest[row]'
 mutant "loader: the largest of own rows" kernels/order.c '!s->scales && (within + count <= s->first' '(within + count <= s->first'
@@ -518,7 +517,7 @@ mutant "evaluation: the outputs of the batch after are scored" $e 'e->take ? 1 :
 mutant "evaluation: a constant target has an R2" train/command/apply.c 's->spread[k] > 0 ?' '1 ?'
 mutant "prediction: rows are counted within the part" train/command/apply.c 'rows[n] = mn_dataset_row(o->rows, first + n);' 'rows[n] = first + n;'
 mutant "evaluation: the last batch weighs as the others" $e '(double)g->pass->batch;' '(double)e->batch;'
-mutant "evaluation: one batch's result for both" $e 'results[g->buffer];' 'results[0];'
+mutant "evaluation: one batch's result for both" $e 'results[g - e->given];' 'results[0];'
 mutant "evaluation: the last full batch taken for the rest" $e 'e->first + e->batch <= e->dataset->rows' \
   'e->first + e->batch < e->dataset->rows'
 mutant "evaluation: planes as training left them" $e 'training ? 0 : MN_MEASURE_TOGETHER' '0'
@@ -585,9 +584,9 @@ mutant "plot: a picture that breaks off" train/command/plot.c 'if (error) return
 c=train/command/train.c
 v=train/command/saves.c
 mutant "signals: no save is asked for" $v 'if (mn_watchdog_wants_save()) return 1;' ''
-mutant "pauses: an epoch ends a step late" $c '((p->epoch + 1) * p->rows - 1) / each + 1;' \
-  '(p->epoch + 1) * p->rows / each + 1;'
-mutant "pauses: evaluates at every pause" $c 'if (r->evaluator && (epoch_ended(t) || last))' 'if (r->evaluator)'
+mutant "pauses: an epoch ends a step late" train/trainer.c '((step * each / rows + 1) * rows - 1) / each + 1;' \
+  '(step * each / rows + 1) * rows / each + 1;'
+mutant "pauses: evaluates at every pause" $c 'if (r->evaluator && (epoch_ended(t) ? !t->tests : last))' 'if (r->evaluator)'
 mutant "pauses: a save that falls due meanwhile is lost" $v 'falls_due(s)) s->due = 1;' 'falls_due(s)) s->due = !mn_saver_busy(s->saver);'
 mutant "pauses: a save that waits does not pause the run" $v 'return (s->due || (any_step' 'return ((any_step'
 mutant "pauses: the end not saved" $v 'int saved = s->snapshot == s->progress->step;' 'int saved = 1;'
@@ -679,7 +678,7 @@ mutant "words: a text at the limit is cut" data/hdf5/words.c 'length >= MN_CLASS
 mutant "integers: any number of classes" train/command/session.c 'd->outputs <= d->rows / SHARE)' '1)'
 mutant "held out: the remainders are lost" $v 'c < held; c++) strata[c].held++;' 'c < 0; c++) strata[c].held++;'
 mutant "held out: an old run's rows as a new one's" train/command/session.c 'single ? MN_VALIDATION_DRAW : MN_ORDER_NAME' '"seed"'
-mutant "order: an old run goes on within an epoch" train/checkpoint/restore.c ' && progress->position == 0) continue;' ') continue;'
+mutant "order: an old run goes on within an epoch" train/checkpoint/restore.c 'old && progress->position > 0' '0'
 mutant "best: as good is better" $c '*better = metric > p->best' '*better = metric >= p->best'
 mutant "best: patience of one more epoch" $c 'p->best_epoch >= patience' 'p->best_epoch > patience'
 mutant "best: never kept" $c 'better && r->session.options.best' '0'

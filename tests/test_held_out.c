@@ -251,9 +251,8 @@ static void an_epoch_is_of_the_rest(void **state) {
     MUST(mn_loader_open(&loader, device, train, &config));
     for (int64_t done = 0; done < 2 * (N - HELD); done += BATCH) {
       struct mn_batch batch;
-      int number;
       MUST(device->kernels->ahead_begin(device));
-      MUST(mn_loader_fill(loader, BATCH, &batch, &number));
+      MUST(mn_loader_fill(loader, BATCH, &batch));
       MUST(device->kernels->ahead_end(device));
       memcpy(seen[in_file] + done, batch.y, BATCH * sizeof(int32_t));
     }

@@ -34,10 +34,10 @@ static struct mn_loader *open_loader(struct mn_device *device, struct made *m, e
 static mn_status fill(struct mn_device *device, struct mn_loader *loader, int64_t samples,
                       struct mn_batch *batch) {
   const struct mn_kernels *k = device->kernels;
-  int number, *pinned;
+  int *pinned;
   double idle;
   MUST(k->ahead_begin(device));
-  mn_status status = mn_loader_fill(loader, samples, batch, &number);
+  mn_status status = mn_loader_fill(loader, samples, batch);
   if (status != MN_OK) {
     char message[256];
     snprintf(message, sizeof message, "%s", mn_message());

@@ -122,7 +122,7 @@ static void test_rows_blame_no_training(void **state) {
   assert_succeeds("train", r);
   assert_int_equal(
       times_in(r->err, ": no test loss: the output of blocks.0, row 70 of the test rows is not finite (so in "
-                       "1 of 2 batches to test on); training goes on\n"),
+                       "1 of 1 batches to test on); training goes on\n"),
       2);
   assert_int_equal(times_in(r->err, "diverged"), 0);
   assert_int_equal(access("test-run.best.h5", F_OK), -1);

@@ -131,6 +131,28 @@ static void resume_ends_in_the_same_bytes_cuda(void **state) {
   for (size_t i = 0; i < sizeof ways / sizeof *ways; i++) check_resume("cuda", ways[i]);
 }
 
+/* A GPU tests behind the steps that it was given, unless an option decides by the test: with the same losses. */
+static void tests_do_not_show(void **state) {
+  static const char *const drawn[] = {
+      "--batch 64 --precision bf16 --hidden 128", "--batch 7 --precision fp32 --hidden 32,16 --log-every 1",
+      "--batch 500 --accumulate 3 --precision fp64 --hidden 24",
+      "--batch 1437 --precision tf32 --hidden 64,64",
+      "--batch 96 --precision bf16 --hidden 64 --save-every 5 --checkpoint $DIR/c.h5"};
+  if (!have_cuda()) SKIP("%s", mn_message());
+  for (size_t i = 0; i < sizeof drawn / sizeof *drawn; i++) {
+    run("rm -f $DIR/*");
+    for (int waits = 0; waits < 2; waits++, run("rm -f $DIR/c*"))
+      if (run("$MINNOW train --device cuda --data data/digits.h5 --epochs 9 --quiet %s %s --log $DIR/log.%d "
+              ">$DIR/out 2>&1",
+              drawn[i], waits ? "--patience 100000" : "", waits) != 0)
+        fail_msg("%s: %d", drawn[i], run("cat $DIR/out"));
+    assert_int_equal(
+        run("for i in 0 1; do grep -E '\"event\":\"(step|eval)\"' $DIR/log.$i | sed 's/\"time\":{[^}]*}//' "
+            ">$DIR/$i; done; [ $(grep -c test_loss $DIR/0) = 9 ] && cmp $DIR/0 $DIR/1"),
+        0);
+  }
+}
+
 /* A run of 20 steps that is stopped after 10. */
 static void start_run(const char *options) {
   assert_int_equal(
@@ -476,6 +498,7 @@ int main(void) {
       cmocka_unit_test(demo_in_fp16),
       cmocka_unit_test(resume_ends_in_the_same_bytes),
       cmocka_unit_test(resume_ends_in_the_same_bytes_cuda),
+      cmocka_unit_test(tests_do_not_show),
       cmocka_unit_test(another_optimizer_is_refused),
       cmocka_unit_test(a_checkpoint_without_an_optimizer_is_of_sgd),
       cmocka_unit_test(equal_runs_give_equal_files),

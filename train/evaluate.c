@@ -22,7 +22,6 @@ struct given {
   struct mn_pass *pass;
   struct mn_batch rows;
   int64_t first; /* its first row */
-  int buffer;    /* the number of its result */
 };
 
 struct mn_evaluator {
@@ -78,6 +77,7 @@ mn_status mn_evaluator_open(struct mn_evaluator **out, struct mn_model *model, s
 void mn_evaluator_close(struct mn_evaluator *e) {
   if (!e) return;
   struct mn_device *device = e->model->device;
+  for (double idle; e->under_way > 0; e->under_way--) (void)mn_ahead_wait(device, &idle);
   mn_loader_close(e->loader); /* which waits for the device */
   mn_pass_close(e->full);
   mn_pass_close(e->rest);
@@ -129,7 +129,7 @@ static void undo(const struct mn_standard *s, size_t real, void *values, int64_t
 static mn_status read_batch(struct mn_evaluator *e, const struct given *g) {
   struct mn_device *device = e->model->device;
   const struct mn_pass *pass = g->pass;
-  const struct result *result = &e->pinned->results[g->buffer];
+  const struct result *result = &e->pinned->results[g - e->given];
   char where[MN_FAULT_WORDS];
   if (pass->reads_y) {
     if (!isfinite(result->loss) && e->faults++ == 0) explain(e, g); /* the first */
@@ -164,7 +164,7 @@ static mn_status fill(void *data) {
   struct mn_evaluator *e = data;
   struct given *g = &e->given[e->next];
   *g = (struct given){e->first + e->batch <= e->dataset->rows ? e->full : e->rest, .first = e->first};
-  return mn_loader_fill(e->loader, g->pass->batch, &g->rows, &g->buffer);
+  return mn_loader_fill(e->loader, g->pass->batch, &g->rows);
 }
 
 /* Each buffer has a graph of the full batch. */
@@ -174,33 +174,42 @@ static mn_status give(void *data) {
   struct mn_device *device = e->model->device;
   struct mn_tape *tape = g->pass->tape;
   MN_TRY(mn_pass_set(g->pass, &g->rows));
-  tape->results = &e->pinned->results[g->buffer].loss;
-  MN_TRY(g->pass == e->full ? mn_tape_replay(tape, g->buffer) : mn_tape_step(tape));
+  tape->results = &e->pinned->results[e->next].loss;
+  MN_TRY(g->pass == e->full ? mn_tape_replay(tape, e->next) : mn_tape_step(tape));
   MN_TRY(mn_ahead_used(device, &e->pinned->unread, tape->nonfinite, sizeof e->pinned->unread));
   e->first += g->pass->batch;
   e->next = (e->next + 1) % MN_LOADER_BUFFERS;
   return MN_OK;
 }
 
-static mn_status wait_for_oldest(void *data) {
-  const struct mn_evaluator *e = data;
-  double idle;
-  return mn_ahead_wait(e->model->device, &idle);
-}
-
 static mn_status collect(void *data) {
   struct mn_evaluator *e = data;
   const int64_t rows = e->dataset->rows;
   const int oldest = (e->next + MN_LOADER_BUFFERS - e->under_way) % MN_LOADER_BUFFERS;
-  MN_TRY(wait_for_oldest(e));
+  double idle;
+  MN_TRY(mn_ahead_wait(e->model->device, &idle));
   mn_status status = read_batch(e, &e->given[oldest]);
   mn_heartbeat_of("rows", e->first < rows ? e->first : rows, rows);
   return status;
 }
 
+static const struct mn_ahead calls = {more, fill, give, collect};
+
+mn_status mn_evaluator_give(struct mn_evaluator *e) {
+  MN_REQUIRE(!e->rest && e->under_way < MN_LOADER_BUFFERS);
+  e->first = 0;
+  MN_TRY(mn_ahead_give(e->model->device, &calls, e));
+  e->under_way++;
+  return MN_OK;
+}
+
 static mn_status walk(struct mn_evaluator *e) {
-  static const struct mn_ahead calls = {more, fill, give, collect, wait_for_oldest};
   const int most = e->take ? 1 : MN_LOADER_BUFFERS; /* the next batch overwrites the outputs of a pass */
+  if (e->under_way > 0) {
+    const mn_status collected = collect(e);
+    e->under_way--;
+    return collected;
+  }
   e->first = 0;
   MN_TRY(mn_outcome_tell(&e->outcome));
   MN_TRY(write_planes(e, 0));

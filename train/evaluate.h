@@ -18,6 +18,10 @@ MN_API void mn_evaluator_close(struct mn_evaluator *evaluator); /* NULL is fine 
 
 MN_API const struct mn_placement *mn_evaluator_placement(const struct mn_evaluator *evaluator);
 
+/* Gives the device an evaluation, of no more rows than a batch, behind its other work; mn_evaluate, once for
+ * each, waits for it in turn. Two may be under way. */
+mn_status mn_evaluator_give(struct mn_evaluator *evaluator);
+
 /* The mean loss over all rows, and the share classified correctly (NaN without classes). If a row's loss is
  * not finite, both are NaN and the status is MN_OK; mn_evaluator_fault returns the reason. After an error
  * every later call on this evaluator returns it again. */

@@ -3,7 +3,7 @@
 
 #include "kernels/clock.h"
 
-#define LAUNCH_BYTES ((size_t)64 << 20) /* of rows, at most, in a launch of several steps */
+#define LAUNCH_BYTES ((size_t)256 << 20) /* of rows, at most, in a launch of several steps */
 
 /* Steps in a launch. Several if they are short: then giving each of them would take longer than the step.
  * Each batch starts at a multiple of 256 bytes (mn_loader_spacing), because cuBLASLt chooses its
@@ -14,13 +14,8 @@ static int64_t steps_a_launch(const struct mn_trainer *t) {
   if (device->type == MN_DEVICE_CPU || t->optimizer->config.accumulate > 1 ||
       mn_rows_form(&form, t->dataset, device) != MN_OK)
     return 1;
-  int planes = device->scaled && !mn_pass_reads_reals(t->pass) ? device->planes : 0;
-  size_t x_row = planes ? (size_t)t->dataset->inputs * device->plane : form.x_row;
-  const size_t spacing = (size_t)mn_loader_spacing(t->pass->rows);
-  size_t x = spacing * x_row, y = spacing * form.y_row;
-  if (t->pass->target) y = y / (size_t)t->dataset->outputs * (size_t)t->pass->targets;
-  int64_t most = (int64_t)(LAUNCH_BYTES / (planes == 2 ? 2 * x + y : x + y)),
-          rows = t->dataset->rows / t->batch;
+  const size_t bytes = (size_t)mn_loader_spacing(t->pass->rows) * (form.x_row + form.y_row);
+  int64_t most = (int64_t)(LAUNCH_BYTES / bytes), rows = t->dataset->rows / t->batch;
   if (most > rows) most = rows;
   return most < 1 ? 1 : most > MN_LAUNCH_STEPS ? MN_LAUNCH_STEPS : most;
 }

@@ -1,4 +1,5 @@
 /* Giving the device steps ahead, and reading their results. */
+#include "train/evaluate.h"
 #include "train/launch.h"
 
 #include <math.h>
@@ -19,6 +20,11 @@ static int64_t samples_a_step(const struct mn_trainer *t) {
 }
 
 /* ---- opening ---- */
+
+int64_t mn_trainer_epoch_end(const struct mn_trainer *t, int64_t step) {
+  const int64_t each = samples_a_step(t), rows = t->dataset->rows;
+  return ((step * each / rows + 1) * rows - 1) / each + 1;
+}
 
 /* The data must fit the model, and every sample's position an int64, with room to run on (data/loader.h). */
 static mn_status check(const struct mn_trainer *t) {
@@ -123,15 +129,14 @@ static mn_status fill(void *data) {
   struct mn_trainer *t = run->trainer;
   struct mn_device *device = t->model->device;
   struct mn_launch *l = &t->launches[t->next];
-  const int64_t left = run->until - run->step;
+  const int64_t end = mn_trainer_epoch_end(t, run->step);
+  const int64_t left = (t->tests && end < run->until ? end : run->until) - run->step;
   l->batches = left < t->most ? left : t->most;
   l->updates = run->batch + 1 == t->optimizer->config.accumulate;
   l->follows = run->under_way > 0;
   l->done = 0;
   l->given = mn_seconds();
-  int number;
-  MN_TRY(mn_loader_fill(t->loader, l->batches * t->batch, &l->batch, &number));
-  MN_REQUIRE(l == &t->launches[number]); /* a graph holds the buffer's address */
+  MN_TRY(mn_loader_fill(t->loader, l->batches * t->batch, &l->batch));
   for (int64_t i = 0; i < l->batches; i++)
     mn_optimizer_rates(t->optimizer, mn_schedule_rate(&t->schedule, run->step + i), run->step + i,
                        l->pinned->rates[i]);
@@ -146,10 +151,11 @@ static mn_status give(void *data) {
   struct mn_launch *l = &t->launches[t->next];
   MN_TRY(mn_launch_give(l, 0));
   MN_TRY(mn_ahead_used(device, &l->pinned->nonfinite, t->pass->tape->nonfinite, sizeof l->pinned->nonfinite));
+  const int64_t end = mn_trainer_epoch_end(t, run->step);
   t->next = (t->next + 1) % MN_LAUNCHES;
   run->step += l->updates ? l->batches : 0;
   run->batch = (run->batch + 1) % t->optimizer->config.accumulate;
-  return MN_OK;
+  return t->tests && run->step == end ? mn_evaluator_give(t->tests) : MN_OK;
 }
 
 /* Ends the step that ends with this batch. */
@@ -194,14 +200,10 @@ static mn_status collect(void *data) {
   return MN_OK;
 }
 
-static mn_status wait_for_oldest(void *data) {
-  return mn_launch_wait(mn_launch_under_way(data, 0));
-}
-
 /* On the CPU a launch is done when it was given, so there is one at a time. */
 mn_status mn_trainer_run(struct mn_trainer *t, int64_t until,
                          int (*tell)(void *to, const struct mn_trainer *trainer), void *to) {
-  static const struct mn_ahead calls = {more, fill, give, collect, wait_for_oldest};
+  static const struct mn_ahead calls = {more, fill, give, collect};
   struct mn_course run = {.trainer = t, .step = t->progress.step, .until = until, .tell = tell, .to = to};
   struct mn_device *device = t->model->device;
   const int most = device->type == MN_DEVICE_CPU ? 1 : MN_LAUNCHES;

@@ -78,6 +78,7 @@ struct mn_progress {
 };
 
 struct mn_launch; /* steps given to the device */
+struct mn_evaluator;
 
 struct mn_trainer {
   struct mn_model *model;
@@ -87,6 +88,7 @@ struct mn_trainer {
   int64_t batch;
   struct mn_pass *pass;
   struct mn_loader *loader;
+  struct mn_evaluator *tests;  /* given behind each step that ends an epoch, for `tell` to take; or NULL */
   struct mn_progress progress; /* after the last step that is done; `best` is the caller's to set */
   double loss, rate; /* of that step; NaN before the first; the loss of a skipped one is NaN too. In the
                                   targets' own units, if one number does it (mn_model_loss_unit) */
@@ -122,6 +124,8 @@ struct mn_trainer {
 MN_API mn_status mn_trainer_open(struct mn_trainer **out, struct mn_model *model,
                                  struct mn_optimizer *optimizer, struct mn_dataset *dataset,
                                  const struct mn_trainer_config *config, const struct mn_progress *from);
+/* The step that ends the epoch of the sample after `step`. */
+int64_t mn_trainer_epoch_end(const struct mn_trainer *trainer, int64_t step);
 MN_API void mn_trainer_close(struct mn_trainer *trainer); /* NULL is fine; before all that it borrows */
 
 /* Takes optimizer steps until step `until` is done, each of the optimizer's `accumulate` batches, and returns

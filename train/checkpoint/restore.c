@@ -72,14 +72,12 @@ static mn_status restore_progress(const struct mn_checkpoint *from, struct mn_pr
   mn_describe_order(here, progress->rows);
   for (int i = 0; i < MN_DESCRIBE_ORDER; i++) {
     const char *then = mn_text_find(from->options, from->option_count, here[i].name);
-    if (!then && strcmp(here[i].name, MN_ORDER_NAME) == 0 && progress->position == 0) continue;
-    if (!then && strcmp(here[i].name, MN_ORDER_NAME) == 0)
-      return mn_fail(
-          MN_BAD_DATA,
-          "the checkpoint is %ld rows into an epoch that minnow 0.3.0 shuffled, which goes on with "
-          "it; here an epoch's start would do, or its weights alone",
-          (long)progress->position);
-    if (!then || strcmp(then, here[i].value) != 0)
+    const int old = !then && strcmp(here[i].name, MN_ORDER_NAME) == 0;
+    if (old && progress->position > 0)
+      return mn_fail(MN_BAD_DATA,
+                     "the checkpoint is %ld rows into an epoch that minnow 0.3.0 shuffled, and goes on with",
+                     (long)progress->position);
+    if (!old && (!then || strcmp(then, here[i].value) != 0))
       return mn_fail(MN_BAD_DATA, "the checkpoint's %s is %s, but here it is %s; resume where it was written",
                      here[i].name, then ? then : "missing", here[i].value);
   }

@@ -418,6 +418,13 @@ static mn_status recognise(const char *path, int *ours) {
   return status;
 }
 
+int64_t mn_session_rows_a_pass(const struct mn_session *s) {
+  const struct mn_model_config *c = &s->model->config;
+  int64_t width = c->inputs + mn_model_outputs(c);
+  for (int i = 0; i < c->depth; i++) width += c->hidden[i];
+  return (1 << 19) / width > s->options.batch ? (1 << 19) / width : s->options.batch;
+}
+
 mn_status mn_session_read(struct mn_session *s, const struct mn_options *options, int targets) {
   static const char *const said[] = {"groups", "eps", "slope", "loss"};
   *s = (struct mn_session){.options = *options};

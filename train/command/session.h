@@ -65,6 +65,9 @@ mn_status mn_session_columns(struct mn_session *session, const int *stop);
  * weights; groups, constants and loss are the options'. MN_USAGE names a missing option. */
 mn_status mn_session_read(struct mn_session *session, const struct mn_options *options, int targets);
 
+/* Rows of a pass over rows to test on: --batch, or as many more as take a device long enough. */
+int64_t mn_session_rows_a_pass(const struct mn_session *session);
+
 /* mn_device_open with the number of threads that --threads names, all of which small products have too.
  * MN_USAGE: more than OpenMP has. */
 mn_status mn_session_context(struct mn_device **out, const struct mn_options *options, const char *where,

@@ -41,6 +41,7 @@ struct run {
   int signal;                 /* the one that ends the run, whichever rank got it; else 0 */
   double test_loss, accuracy; /* of the last evaluation; NaN before */
   double spread;              /* the test loss of the best constant, for R²; NaN if it is not known */
+  mn_status tested;           /* of evaluating behind a step */
   int64_t best_step;          /* the best evaluation's, if this process made it within an epoch; else 0 */
   struct since since;
 };
@@ -206,8 +207,12 @@ static mn_status open_rows(struct run *r, const struct mn_options *options) {
   MN_TRY(
       mn_trainer_open(&r->trainer, s->model, s->optimizer, s->train, &config, s->from ? &s->progress : NULL));
   if (s->test)
-    MN_TRY(mn_evaluator_open(&r->evaluator, s->model, s->test, MN_PASS_EVALUATE,
-                             o->batch < MN_BATCH ? MN_BATCH : o->batch, config.place)); /* as eval does */
+    MN_TRY(mn_evaluator_open(&r->evaluator, s->model, s->test, MN_PASS_EVALUATE, mn_session_rows_a_pass(s),
+                             config.place)); /* as eval does */
+  /* What decides by a test, or may take a batch again, waits for the device at each epoch's end. */
+  if (s->test && s->test->rows <= mn_session_rows_a_pass(s) && s->device->type == MN_DEVICE_CUDA &&
+      !s->device->scaled && !s->ranks && !o->best && !o->patience && o->on_nonfinite == MN_NONFINITE_STOP)
+    r->trainer->tests = r->evaluator;
   MN_TRY(measure_test(r, config.stop));
   return mn_resume_data(s, &r->trainer->progress, &mn_loader_placement(r->trainer->loader)->fingerprint,
                         r->evaluator ? &mn_evaluator_placement(r->evaluator)->fingerprint : NULL);
@@ -309,6 +314,7 @@ static mn_status evaluate(struct run *r, int *better) {
   int64_t batches, all;
   mn_watchdog_enter("evaluating", 0);
   MN_TRY(mn_evaluate(r->evaluator, &r->test_loss, &r->accuracy));
+  r->trainer->ended = mn_seconds(); /* steps that are under way began now */
   const struct mn_fault *fault = mn_evaluator_fault(r->evaluator, &batches, &all);
   double metric = isnan(r->accuracy) ? -r->test_loss : r->accuracy;
   *better = metric > p->best; /* NaN is not */
@@ -335,6 +341,7 @@ static int after_step(void *to, const struct mn_trainer *t) {
   struct run *r = to;
   const int64_t step = t->progress.step;
   char why[MN_FAULT_WORDS];
+  int better;
   mn_watchdog_enter("", step + 1);
   /* A skipped step is reported at once, and has its line in the log. */
   if (step % r->log_every == 0 || step == t->schedule.horizon || t->skipped) mn_log_step(&r->log, t);
@@ -347,10 +354,11 @@ static int after_step(void *to, const struct mn_trainer *t) {
     r->since.steps++;
   }
   if (!r->evaluator && epoch_ended(t) && is_told(r)) tell_epoch(r, 0);
+  if (t->tests && epoch_ended(t)) r->tested = evaluate(r, &better);
   mn_progress_step(t);
   mn_saves_tell(&r->saves);
   /* A log that cannot be written ends the run, after the work so far is saved. */
-  int pause = mn_watchdog_signal() || r->log.error || mn_saves_want_a_pause(&r->saves);
+  int pause = r->tested != MN_OK || mn_watchdog_signal() || r->log.error || mn_saves_want_a_pause(&r->saves);
   return mn_ranks_allreduce_max(r->session.ranks, &pause) != MN_OK || pause;
 }
 
@@ -378,9 +386,9 @@ static mn_status together(const struct run *r, mn_status status) {
 static int64_t next_pause(const struct run *r, int64_t stop) {
   const struct mn_options *o = &r->session.options;
   const struct mn_progress *p = &r->trainer->progress;
-  int64_t each = o->batch * o->accumulate, pause = stop;
-  int64_t epoch_end = ((p->epoch + 1) * p->rows - 1) / each + 1;
-  if (r->evaluator && epoch_end < pause) pause = epoch_end;
+  int64_t pause = stop;
+  const int64_t epoch_end = mn_trainer_epoch_end(r->trainer, p->step);
+  if (r->evaluator && !r->trainer->tests && epoch_end < pause) pause = epoch_end;
   const int64_t every = o->save_seconds ? 0 : o->save_every;
   const int64_t save_at = every > 0 ? (p->step / every + 1) * every : pause;
   return save_at < pause ? save_at : pause;
@@ -389,7 +397,8 @@ static int64_t next_pause(const struct run *r, int64_t stop) {
 static mn_status at_pause(struct run *r) {
   const struct mn_trainer *t = r->trainer;
   int last = t->progress.step == t->schedule.horizon, better = 0;
-  if (r->evaluator && (epoch_ended(t) || last)) MN_TRY(evaluate(r, &better));
+  MN_TRY(r->tested);
+  if (r->evaluator && (epoch_ended(t) ? !t->tests : last)) MN_TRY(evaluate(r, &better));
   return mn_saves_at_pause(&r->saves, better && r->session.options.best);
 }
 
