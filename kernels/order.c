@@ -61,9 +61,8 @@ static int64_t number(const struct mn_samples *s, int64_t i, int64_t end, int64_
     numbers[k] = mn_order_across(o, first + x[k]), x[k] = (int32_t)(numbers[k] >> o->bits);
   if (s->window < 0) shuffle[level](&o->of_extents, o->extents, x, count, 0);
   for (int64_t k = 0; k < count; k++) {
-    const int64_t row =
-        s->window < 0 ? numbers[k] + ((x[k] - (numbers[k] >> o->bits)) << o->bits) : numbers[k] - s->window;
-    const int64_t own = within + k - s->first;
+    const int64_t moved = (x[k] - (numbers[k] >> o->bits)) * ((int64_t)1 << o->bits);
+    const int64_t row = numbers[k] + (s->window < 0 ? moved : -s->window), own = within + k - s->first;
     if (own >= 0 && own < s->share) rows[own] = row;
     if (s->scales) s->scales[batch].largest = mn_scale_larger(s->scales[batch].largest, s->largest[row]);
   }

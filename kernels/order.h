@@ -91,8 +91,8 @@ MN_EVERYWHERE static inline int64_t mn_order_number(const struct mn_order *o, in
       o, first + mn_shuffled(&o->of_rows, count, (int32_t)(sample - first), mn_order_salt(window)));
 }
 MN_EVERYWHERE static inline int64_t mn_order_row(const struct mn_order *o, int64_t number) {
-  const int64_t extent = number >> o->bits;
-  return number + ((mn_shuffled(&o->of_extents, o->extents, (int32_t)extent, 0) - extent) << o->bits);
+  const int64_t extent = number >> o->bits, each = (int64_t)1 << o->bits;
+  return number + (mn_shuffled(&o->of_extents, o->extents, (int32_t)extent, 0) - extent) * each;
 }
 
 /* The samples of a filling: `each` make a batch, of which this rank has `share` from `first` on. Their
