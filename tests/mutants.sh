@@ -92,7 +92,7 @@ mutant() {
   data/fingerprint.c) order=${alone:-test_fingerprint} ;;
   train/command/resume.c | train/command/owned.c | train/command/files.c) order=${alone:-test_resume test_owned} ;;
   kernels/status.c) order=${alone:-test_owned test_command} ;;
-  data/order.c) order=${alone:-test_order test_loader} ;;
+  kernels/order.[ch]) order=${alone:-test_order test_loader} ;;
   data/held_out.c) order=${alone:-test_held_out} ;;
   data/columns.c) order=${alone:-test_standardize} ;;
   data/class_names.c | data/hdf5/words.c) order=${alone:-test_words} ;;
@@ -107,6 +107,7 @@ mutant() {
   train/optimizer.c | train/rule.c) order=${alone:-test_optimizer test_parity} ;;
   train/command/session.c) order=${alone:-test_words test_init test_validation test_resume} ;;
   train/checkpoint/read.c | train/checkpoint/misfits.c) order=${alone:-test_model test_init} ;;
+  train/checkpoint/restore.c) order=${alone:-test_resume} ;;
   train/checkpoint/atomic_file.c) order=${alone:-test_atomic_file} ;;
   train/checkpoint/sums.c) order=${alone:-test_sums} ;;
   train/runs/keep.c) order=${alone:-test_atomic_file test_saver test_owned} ;;
