@@ -71,7 +71,7 @@ mn_status mn_ahead_wait_cuda(struct mn_device *device, double *idle) {
   const unsigned n = cuda->waited;
   float ms = 0;
   *idle = 0;
-  if (n == cuda->fillings) return MN_OK; /* after an error that was met when it was waited for */
+  if (n == cuda->fillings) return MN_OK; /* after an error pieces may have been waited for already */
   MN_TRY(mn_cuda_wait(device, of(cuda->reported, n)));
   cuda->waited++;
   if (n == 0) return MN_OK;
