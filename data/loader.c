@@ -106,8 +106,7 @@ static mn_status prepare(struct mn_loader *l, const struct mn_loader_config *con
     l->x[i].headroom = l->scales ? MN_HEADROOM_X : 0;
     MN_TRY(each_array(l, i, 1));
   }
-  if (!in_file(l)) return MN_OK;
-  return mn_windows_open(&l->windows, &l->placement, l->seed, l->shuffled, l->position);
+  return in_file(l) ? mn_windows_open(&l->windows, &l->placement, l->seed, l->shuffled, l->position) : MN_OK;
 }
 
 mn_status mn_loader_open(struct mn_loader **out, struct mn_device *device, struct mn_dataset *dataset,
@@ -195,7 +194,6 @@ static mn_status fill_from_memory(struct mn_loader *l, int buffer, int64_t sampl
   return gather(l, buffer, 0, samples, &l->placement.rows, x);
 }
 
-/* Window by window. */
 static mn_status fill_from_file(struct mn_loader *l, int buffer, int64_t samples, char *x) {
   struct mn_windows *w = &l->windows;
   struct mn_window *window;
