@@ -5,6 +5,9 @@
 
 #include "tests/command_run.h"
 
+#include "train/checkpoint/checkpoint.h"
+#include "train/runs/runs.h"
+
 /* One line with one JSON object; each of the `keys` (a|b|c) is in it. Brackets are counted, strings skipped.
  */
 static void assert_object(const char *line, const struct result *r, const char *keys) {
@@ -209,6 +212,39 @@ static void auto_says_which_device(void **state) {
              (struct circumstances){0});
   assert_succeeds("bench", r);
   assert_non_null(strstr(r->err, "fp32 on the CPU"));
+}
+
+/* Without --device the CPU takes what it has done before a GPU would have started, and says so; a run that
+ * began on a GPU goes on there. */
+static void auto_takes_the_cpu_for_short_work(void **state) {
+  static const struct {
+    const char *line;
+    int brief;
+  } rows[] = {
+      {"train --data good.h5 --hidden 8 --groups 2 --dry-run", 1},
+      {"train --data good.h5 --hidden 8 --groups 2 --device cpu --dry-run", 0},
+      {"train --data good.h5 --hidden 8 --groups 2 --epochs 1000000 --dry-run", 0},
+      {"train --data good.h5 --hidden 4096,4096 --epochs 100 --dry-run", 0},
+      {"train --synthetic 100 --in 8 --hidden 8 --dry-run", 1},
+      {"train --synthetic 1000000 --in 8 --hidden 8,8 --epochs 20 --dry-run", 0},
+      {"eval --checkpoint run.h5 --data good.h5", 1},
+      {"eval --checkpoint run.h5 --data good.h5 --device cpu", 0},
+      {"predict --checkpoint run.h5 --data good.h5 --out brief.h5", 1},
+      {"train --checkpoint run.h5 --resume --dry-run", 1},
+      {"train --checkpoint began.h5 --resume --dry-run", 0},
+  };
+  struct mn_checkpoint *c;
+  assert_int_equal(mn_checkpoint_load(&c, "run.h5"), MN_OK);
+  for (int i = 0; i < c->fingerprint_count; i++)
+    if (strcmp(c->fingerprint[i].name, "device") == 0) strcpy(c->fingerprint[i].value, "NVIDIA H200");
+  assert_int_equal(mn_checkpoint_save(c, "began.h5", 1), MN_OK);
+  mn_checkpoint_free(c);
+  for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+    const struct result *r = run_in(rows[i].line, (struct circumstances){.no_gpu = 1});
+    assert_succeeds(rows[i].line, r);
+    if ((strstr(r->err, "where so short a run ends sooner than on a GPU") != NULL) != rows[i].brief)
+      fail_msg("'%s' says %s", rows[i].line, r->err);
+  }
 }
 
 /* --threads says how many threads compute, also where a small model would take one; at most what OpenMP has.
@@ -498,6 +534,7 @@ int main(void) {
       cmocka_unit_test(results_are_json),
       cmocka_unit_test(checks_that_fail_exit_with_1),
       cmocka_unit_test(auto_says_which_device),
+      cmocka_unit_test(auto_takes_the_cpu_for_short_work),
       cmocka_unit_test(threads_are_those_that_are_asked_for),
       cmocka_unit_test(pictures_are_drawn),
       cmocka_unit_test(a_picture_says_whose_it_is),

@@ -175,17 +175,18 @@ void mn_announce(const struct mn_options *options, const char *format, ...) {
   fputs(wrapped, stderr); /* in one write, since other threads print lines too */
 }
 
-void mn_announce_device(const struct mn_device *device, const struct mn_options *options) {
-  mn_announce(options, "device: %s, %s", device->name, mn_precision_name(device->precision));
+void mn_announce_device(const struct mn_device *device, const struct mn_options *options, int brief) {
+  mn_announce(options, "device: %s, %s%s", device->name, mn_precision_name(device->precision),
+              brief ? ", where so short a run ends sooner than on a GPU" : "");
   int cpu = device->type == MN_DEVICE_CPU;
   if ((device->precision == MN_TF32 && cpu) || (device->precision == MN_FP16X3 && device->planes == 0))
     mn_announce(options, "note: %s runs as fp32 on %s", mn_precision_name(device->precision),
                 cpu ? "the CPU" : "this GPU");
 }
 
-void mn_announce_model(const struct mn_model *model, const struct mn_options *options) {
+void mn_announce_model(const struct mn_model *model, const struct mn_options *options, int brief) {
   const struct mn_device *device = model->device;
-  mn_announce_device(model->device, options);
+  mn_announce_device(model->device, options, brief);
   for (int i = 0; i < model->config.depth; i++)
     if (model->config.hidden[i] == model->config.groups)
       mn_announce(

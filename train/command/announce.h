@@ -9,13 +9,13 @@
 #include "train/model.h"
 #include "train/trainer.h"
 
-/* Prints the device and the precision, with a note if tf32 or fp16x3 runs as fp32 there. Silent under
- * --quiet. */
-void mn_announce_device(const struct mn_device *device, const struct mn_options *options);
+/* Prints the device and the precision, with a note if tf32 or fp16x3 runs as fp32 there; brief: the CPU was
+ * chosen for a short run. Silent under --quiet. */
+void mn_announce_device(const struct mn_device *device, const struct mn_options *options, int brief);
 
 /* mn_announce_device, and notes on blocks whose output does not depend on their input, and on weights that
  * fp16x3 does not take. */
-void mn_announce_model(const struct mn_model *model, const struct mn_options *options);
+void mn_announce_model(const struct mn_model *model, const struct mn_options *options, int brief);
 
 /* Warns of scales or means of x so far apart that training may not learn from some columns. */
 void mn_announce_columns(const struct mn_columns columns[MN_SIDES], const struct mn_model *model,

@@ -153,7 +153,7 @@ static mn_status open_evaluator(struct mn_evaluator **out, struct mn_session *s,
 /* Printed after success, so that an error is the only line on stderr. */
 static void describe(const struct mn_session *s) {
   const struct mn_options *o = &s->options;
-  mn_announce_model(s->model, o);
+  mn_announce_model(s->model, o, s->brief);
   if (s->whole)
     mn_announce(o, "rows: %ld of %ld, those that the run %s by --validation %g; --part all takes all",
                 (long)s->test->rows, (long)s->whole,

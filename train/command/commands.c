@@ -53,7 +53,7 @@ static mn_status run_check(FILE *out, const struct mn_options *o) {
   }
   MN_TRY(mn_session_context(&device, o, o->device, mn_precision_name(precision)));
   const mn_status status = check(out, device, o);
-  if (status == MN_OK || status == MN_FAILED) mn_announce_device(device, o);
+  if (status == MN_OK || status == MN_FAILED) mn_announce_device(device, o, 0);
   mn_device_close(device);
   return status;
 }

@@ -1,6 +1,7 @@
 /* Opening a session, for a new run, a resumed one, and for reading a checkpoint. */
 #include "train/command/session.h"
 
+#include <math.h>
 #include <omp.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -28,17 +29,53 @@ mn_status mn_session_context(struct mn_device **out, const struct mn_options *o,
   return MN_OK;
 }
 
-/* Among ranks each takes the GPU of its number on its host. */
-static mn_status open_context(struct mn_session *s) {
+/* The device for so many passes over `rows` of which each takes a `part` of a step. "auto" is the CPU if that
+ * is done before a GPU has started and done it, by the times of 16 cores and an H200 (tests/RESULTS.md): a
+ * step 20 us and 2.5 ns a channel and row on one, products at 120 GFLOP/s; the other 0.5 s, and 30 us a step. */
+static const char *choose(struct mn_session *s, const struct mn_model_config *c, double steps, double rows,
+                          double part) {
+  double channels = 0, weights = (double)c->head * (double)c->hidden[c->depth - 1];
+  const double first = (double)c->inputs * (double)c->hidden[0];
+  for (int i = 0; i < c->depth; i++) channels += (double)c->hidden[i];
+  for (int i = 1; i < c->depth; i++) weights += (double)c->hidden[i] * (double)c->hidden[i - 1];
+  const double products = fmax(rows, 32) * (6 * weights + 4 * first) / 120e9; /* of few rows: the weights */
+  const double step = part * (rows * channels * 2.5e-9 + products) + 20e-6;
+  s->brief =
+      strcmp(s->options.device, "auto") == 0 && !s->ranks && steps * step < fmin(0.5 + steps * 30e-6, 1);
+  return s->brief ? "cpu" : s->options.device;
+}
+
+/* Among ranks each takes the GPU of its number on its host. A run that began on a GPU goes on there. */
+static mn_status open_context(struct mn_session *s, const struct mn_model_config *config) {
   const struct mn_options *o = &s->options;
   char gpu[32];
   const int any = strcmp(o->device, "cuda") == 0 || strcmp(o->device, "auto") == 0;
   const char *precision = mn_precision_name((enum mn_precision)o->precision);
-  if (!s->ranks || !any) return mn_session_context(&s->device, o, o->device, precision);
+  const char *began = s->from ? mn_text_find(s->from->fingerprint, s->from->fingerprint_count, "device") : 0;
+  const double rows = (double)(o->batch * o->accumulate);
+  if (!s->ranks || !any)
+    return mn_session_context(
+        &s->device, o,
+        began && strcmp(began, "CPU") != 0 ? o->device : choose(s, config, (double)s->horizon, rows, 1),
+        precision);
   snprintf(gpu, sizeof gpu, "cuda:%d", s->ranks->local);
   const mn_status status = mn_session_context(&s->device, o, gpu, precision);
   if (status != MN_NO_DEVICE || strcmp(o->device, "cuda") == 0) return status;
   return mn_session_context(&s->device, o, "cpu", precision);
+}
+
+/* The steps of the run: --steps, or --epochs over the rows there are. */
+static mn_status find_horizon(struct mn_session *s, int64_t rows) {
+  const struct mn_options *o = &s->options;
+  const int64_t each = o->batch * o->accumulate;
+  const int64_t epochs = o->epochs < 0 ? MN_EPOCHS : o->epochs, least = o->epochs < 0 ? MN_LEAST_STEPS : 1;
+  int64_t samples = 0;
+  if (o->steps == 0 && (__builtin_mul_overflow(epochs, rows, &samples) || samples > INT64_MAX - each))
+    return mn_fail(MN_USAGE, "--epochs %ld of %ld rows are more samples than can be counted; fewer would do",
+                   (long)epochs, (long)rows);
+  s->horizon = o->steps > 0 ? o->steps : (samples + each - 1) / each;
+  if (o->steps == 0 && s->horizon < least) s->horizon = least;
+  return MN_OK;
 }
 
 /* Opens the device first: the rows are computed on the device that trains. */
@@ -50,7 +87,9 @@ static mn_status open_synthetic(struct mn_session *s) {
   int64_t groups =
       outputs % model.groups == 0 ? model.groups : 1; /* the teacher's; a head's width need not divide */
   int64_t held_out = o->test_rows >= 0 ? o->test_rows : o->synthetic / 10 + (o->synthetic < 10);
-  MN_TRY(open_context(s));
+  model.inputs = o->in;
+  MN_TRY(find_horizon(s, o->synthetic));
+  MN_TRY(open_context(s, &model));
   MN_TRY(mn_dataset_synthetic(&s->train, MN_PART_TRAIN, o->synthetic, o->in, outputs, groups, o->noise,
                               o->seed, s->device));
   if (held_out > 0)
@@ -237,21 +276,9 @@ static mn_status open_inputs(struct mn_session *s, struct mn_model_config *confi
   config->plan = (enum mn_plan)o->plan;
   if (s->from) MN_TRY(check_fit(s, s->train, config, 1));
   if (s->test) MN_TRY(check_fit(s, s->test, config, 1));
-  return s->device ? MN_OK : open_context(s);
-}
-
-/* The steps of the run: --steps, or --epochs over the rows there are. */
-static mn_status find_horizon(struct mn_session *s) {
-  const struct mn_options *o = &s->options;
-  const int64_t each = o->batch * o->accumulate, rows = s->train->rows;
-  const int64_t epochs = o->epochs < 0 ? MN_EPOCHS : o->epochs, least = o->epochs < 0 ? MN_LEAST_STEPS : 1;
-  int64_t samples = 0;
-  if (o->steps == 0 && (__builtin_mul_overflow(epochs, rows, &samples) || samples > INT64_MAX - each))
-    return mn_fail(MN_USAGE, "--epochs %ld of %ld rows are more samples than can be counted; fewer would do",
-                   (long)epochs, (long)rows);
-  s->horizon = o->steps > 0 ? o->steps : (samples + each - 1) / each;
-  if (o->steps == 0 && s->horizon < least) s->horizon = least;
-  return MN_OK;
+  if (s->device) return MN_OK;
+  MN_TRY(find_horizon(s, s->train->rows));
+  return open_context(s, config);
 }
 
 static mn_status restore(struct mn_session *s, struct mn_progress *progress) {
@@ -273,7 +300,6 @@ mn_status mn_session_train(struct mn_session *s, const struct mn_options *option
   MN_TRY(mn_ranks_introduce(s));
   MN_TRY(mn_ranks_choose_grid(s, &config));
   MN_TRY(mn_device_join(s->device, s->ranks));
-  MN_TRY(find_horizon(s));
   mn_options_optimizer(o, s->horizon, &optimizer);
   MN_TRY(check_memory(s, &config, &optimizer.rule));
   MN_TRY(mn_model_open(&s->model, s->device, &config));
@@ -454,7 +480,7 @@ mn_status mn_session_read(struct mn_session *s, const struct mn_options *options
   MN_TRY(check_fit(s, s->test, &config, targets));
   const char *trained =
       checkpoint ? mn_text_find(s->from->fingerprint, s->from->fingerprint_count, "precision") : NULL;
-  MN_TRY(mn_session_context(&s->device, o, o->device,
+  MN_TRY(mn_session_context(&s->device, o, choose(s, &config, 1, (double)s->test->rows, 1. / 3),
                             o->precision >= 0 ? mn_precision_name((enum mn_precision)o->precision)
                             : trained         ? trained
                                               : "fp32"));
@@ -539,7 +565,7 @@ void mn_session_describe(const struct mn_session *s) {
   if (s->ranks)
     mn_announce(o, "ranks: %d, by %s; %d shards of every block's groups, %d replicas that share the batch",
                 s->ranks->all.size, mn_mpi_version(), s->ranks->shards.size, s->ranks->replicas.size);
-  mn_announce_model(s->model, o);
+  mn_announce_model(s->model, o, s->brief);
   if (o->data)
     mn_announce(o, "data: %s, %ld rows, %ld to test%s", o->data, (long)s->train->rows,
                 s->test ? (long)s->test->rows : 0L, s->whole ? ", held out by --validation" : "");

@@ -19,6 +19,7 @@ struct mn_session {
   struct mn_options options; /* the command line's, and those that a checkpoint's /config adds */
   struct mn_ranks *ranks;    /* that train together (engine/ranks/ranks.h); NULL for a run without others */
   struct mn_device *device;
+  int brief;                         /* it is the CPU because --device auto found the work short */
   struct mn_dataset *train, *test;   /* test may be NULL; eval and predict have test alone */
   struct mn_class_names class_names; /* of classes that are words, in the model's order; count 0 without */
   struct mn_model *model;
