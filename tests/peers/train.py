@@ -22,13 +22,18 @@ PEERS = {"minnow": "minnow_peer.py", "torch": "train_torch.py", "jax": "train_ja
 
 Shape = collections.namedtuple("Shape", "rows inputs channels groups batch")
 SHAPES = {"reference": Shape(16384, 8192, (8192,), 512, 1024), "small": Shape(65536, 512, (256,), 8, 128),
-          "stack": Shape(8192, 4096, (4096,) * 3, 256, 1024), "cpu": Shape(4096, 1024, (1024,), 64, 256)}
+          "stack": Shape(8192, 4096, (4096,) * 3, 256, 1024), "64x5": Shape(524288, 64, (64,) * 5, 8, 65536),
+          "128x4": Shape(262144, 128, (128,) * 4, 16, 16384), "256x2": Shape(131072, 256, (256,) * 2, 16, 16384),
+          "cpu": Shape(4096, 1024, (1024,), 64, 256)}
 QUICK = {"reference": Shape(512, 64, (64,), 8, 64), "small": Shape(1024, 32, (16,), 4, 32),
-         "stack": Shape(512, 32, (32,) * 3, 4, 64), "cpu": Shape(512, 64, (64,), 8, 64)}
+         "stack": Shape(512, 32, (32,) * 3, 4, 64), "64x5": Shape(512, 16, (16,) * 5, 4, 64),
+         "128x4": Shape(512, 16, (16,) * 4, 4, 64), "256x2": Shape(512, 32, (32,) * 2, 4, 64),
+         "cpu": Shape(512, 64, (64,), 8, 64)}
 DIGITS = Shape(1437, 64, (128,), 8, 64)
 # Steps of a run, by part and placement: two seconds or so on an H200.
 STEPS = {"reference": {"device": 3000, "host": 1500, "file": 400}, "saves": 1500, "synthetic": 3000,
-         "small": {"device": 200000, "host": 100000, "file": 20000}, "stack": 3000, "cpu": 3000, "digits": 30000}
+         "small": {"device": 200000, "host": 100000, "file": 20000}, "stack": 3000, "64x5": 20000,
+         "128x4": 25000, "256x2": 20000, "cpu": 3000, "digits": 30000}
 SAVE_EVERY = 50
 
 
@@ -221,6 +226,18 @@ def stack(work):
   return describe("stack", shape, "bf16"), figures, shape.batch, [], targets
 
 
+def narrow(part):
+  """The function of a part whose steps take about 0.1 ms: minnow, its step alone, and the peers."""
+  def measure(work):
+    shape, figures, row = work.shapes[part], {}, work.row("device")
+    train = functools.partial(work.train, ["--data", work.file(part)], shape, work.steps(part), place="device")
+    work.measure(part, [(row, train), (tables.BENCH, work.bench(shape))], figures)
+    work.loops(part, figures)
+    return describe(part, shape, "bf16"), figures, shape.batch, [], tables.narrow(figures, shape.batch, row, part)
+
+  return measure
+
+
 def cpu(work):
   """Two cores and as many threads, whatever the device of the other parts is. The digits have an evaluation after each
   epoch, which is not counted."""
@@ -243,7 +260,8 @@ def cpu(work):
   return f"CPU: fp32, cores {','.join(map(str, cores))}, a thread each", figures, batches, [note], targets
 
 
-PARTS = {"reference": reference, "saves": saves, "synthetic": synthetic, "small": small, "stack": stack, "cpu": cpu}
+PARTS = {"reference": reference, "saves": saves, "synthetic": synthetic, "small": small, "stack": stack,
+         **{part: narrow(part) for part in tables.NARROW}, "cpu": cpu}
 
 
 def parse():
@@ -299,7 +317,7 @@ def explain(work):
            "samples/s of minnow train: by its log, from a third of the steps on, sustained",
            "first s: from the start of minnow train to its log's first line of a step; a peer's first call",
            "whole s: of the process; minnow bench: the median without pauses, sustained",
-           "x and y in PyTorch's and JAX's loops: float32, on the device too"]
+           "x and y in PyTorch's and JAX's loops: float32; x on the device in the type that products read"]
   if not work.places:
     lines.append("no --place: every target is held against the one way in which this minnow trains")
   if work.options.quick:

@@ -17,8 +17,7 @@ STEPS, EPOCHS = ROWS = ["JAX, resident", "JAX, resident, epochs as one scan"]
 @functools.partial(jax.jit, static_argnums=(6, 7, 8), donate_argnums=(0, 1))
 def step(p, momenta, x, y, order, at, batch, groups, way):
   index = jax.lax.dynamic_slice_in_dim(order, at, batch)
-  x = jnp.take(x, index, axis=0).astype(way.dtype)
-  return jax_peer.step(p, momenta, x, jnp.take(y, index, axis=0), groups, way)
+  return jax_peer.step(p, momenta, jnp.take(x, index, axis=0), jnp.take(y, index, axis=0), groups, way)
 
 
 @functools.partial(jax.jit, static_argnums=(5, 6, 7), donate_argnums=(0, 1))
@@ -31,24 +30,20 @@ def epoch(p, momenta, x, y, order, batch, groups, way):
 
 class TrainJax(jax_peer.Jax):
   def open(self, data, shape, precision):
-    """As in train_torch.py; one block only."""
+    """As in train_torch.py."""
     rows, inputs, channels, groups, batch = shape
-    if len(channels) > 1:
-      raise ValueError("one block only")
-    super().open((batch, inputs, channels[0], groups), precision)
+    super().open((batch, inputs, *channels, groups), precision)
     self.batch, self.mapped = batch, {}
-    for name, width in ("x", inputs), ("y", channels[0]):
+    for name, width in ("x", inputs), ("y", channels[-1]):
       self.mapped[name] = numpy.memmap(data["path"], numpy.dtype("<f4"), "r", data[name], (rows, width))
     return ROWS
 
   def make(self, row, what):
-    _, inputs, channels, groups = self.shape
-    bound = inputs**-0.5
-    p = [{"weight": self.random(channels, inputs, bound=bound), "bias": self.random(channels, bound=bound),
-          "gamma": jnp.ones(channels), "beta": jnp.zeros(channels)}]
-    state = p, jax.tree.map(jnp.zeros_like, p)
-    x, y = (jnp.array(self.mapped[name]) for name in "xy")
+    _, *widths, groups = self.shape
     order, at, way = None, 0, self.ways["JAX"]
+    p = [self.parameters(a, b) for a, b in zip(widths, widths[1:])]
+    state = p, jax.tree.map(jnp.zeros_like, p)
+    x, y = jnp.array(self.mapped["x"]).astype(way.dtype), jnp.array(self.mapped["y"])
 
     def call():
       nonlocal state, order, at

@@ -4,11 +4,12 @@ from step_tables import verdict
 
 WIDTH = 44
 BENCH, PEER = "minnow bench, a step", "minnow's step in runs of 20 ms"
-TORCH = "PyTorch compile, resident"
+TORCH, SCAN = "PyTorch compile, resident", "JAX, resident, epochs as one scan"
 
 # Samples per second and shares, (required, goal).
 REFERENCE = {"rate": 1_450_000, "torch": 1.6, "step": 0.97, "link": (0.85, 0.95), "file": 45_500, "file times": 3}
 SMALL = {"rate": 9_000_000, "torch": 50, "step": 0.95}
+NARROW = {"64x5": 700e6, "128x4": 210e6, "256x2": None}
 SAVES = (5, 1)  # percent
 FIRST_S = 3
 AS_RESIDENT = 0.97
@@ -68,6 +69,15 @@ def small(figures, batch, place):
   return [ratio(f"device, {want['rate']:,} samples/s (required)", device, want["rate"], 1),
           ratio(f"device, {want['torch']} x PyTorch's resident loop (required)", device, torch, want["torch"]),
           ratio(f"device, {want['step']} of the step in bench (goal)", device, step, want["step"])]
+
+
+def narrow(figures, batch, row, part):
+  device, step = rate(figures, row, batch), rate(figures, BENCH, batch)
+  lines = [ratio("4 x JAX's scan (required)", device, rate(figures, SCAN, batch), 4),
+           ratio("0.9 of the step in bench (goal)", device, step, 0.9)]
+  if NARROW[part]:
+    lines.insert(0, ratio(f"{NARROW[part]:,.0f} samples/s (required)", device, NARROW[part], 1))
+  return lines
 
 
 def saves(figures, batch, plain, saving):

@@ -1,6 +1,6 @@
 """PyTorch as a child of train.py: the training loop as its users write it, with the data on the GPU and with a
 DataLoader. Parameters are float32, products bfloat16 under autocast, the model and its loss compiled in the default
-mode; no loss is read in the loop."""
+mode; no loss is read in the loop. With the data on the GPU also as one CUDA graph a step."""
 import gc
 import sys
 import time
@@ -11,7 +11,8 @@ import timing
 from torch_peer import Block, tf32
 
 WORKERS = 8
-RESIDENT, LOADER = ROWS = ["PyTorch compile, resident", f"PyTorch compile, DataLoader, {WORKERS} workers"]
+RESIDENT, GRAPH, LOADER = ROWS = ["PyTorch compile, resident", "PyTorch compile, resident, in a graph",
+                                  f"PyTorch compile, DataLoader, {WORKERS} workers"]
 
 
 class TrainTorch(timing.Peer):
@@ -40,7 +41,8 @@ class TrainTorch(timing.Peer):
       blocks = [Block(a, b, groups) for a, b in zip(widths, widths[1:])]
       self.model = torch.nn.Sequential(*blocks)
     self.optimizer = torch.optim.SGD(self.model.parameters(), lr=1e-6, momentum=0.9, fused=True)
-    self.loss = torch.compile(self.error(precision == "bf16"), dynamic=False)
+    self.mixed = precision == "bf16"
+    self.loss = torch.compile(self.error(self.mixed), dynamic=False)
     return ROWS
 
   def error(self, mixed):
@@ -53,12 +55,43 @@ class TrainTorch(timing.Peer):
 
     return error
 
-  def resident(self):
-    """Batches in a new order every epoch, of float32 rows that are all on the device."""
-    x, y = self.x.to(self.device), self.y.to(self.device)
+  def on_device(self):
+    """All rows: x in the type that the products read."""
+    return self.x.to(self.device, torch.bfloat16 if self.mixed else None), self.y.to(self.device)
+
+  def numbers(self):
+    """The rows of batches, in a new order every epoch."""
     while True:
-      for index in torch.randperm(len(x), device=self.device).split(self.batch):
-        yield x.index_select(0, index), y.index_select(0, index)
+      yield from torch.randperm(len(self.x), device=self.device).split(self.batch)
+
+  def resident(self):
+    x, y = self.on_device()
+    for index in self.numbers():
+      yield x.index_select(0, index), y.index_select(0, index)
+
+  def graph(self):
+    """A step whose rows' numbers are copied to where the graph reads them."""
+    (x, y), numbers = self.on_device(), self.numbers()
+    index, graph, aside = next(numbers).clone(), torch.cuda.CUDAGraph(), torch.cuda.Stream()
+
+    def step():
+      self.optimizer.zero_grad(set_to_none=True)
+      self.loss(x.index_select(0, index), y.index_select(0, index)).backward()
+      self.optimizer.step()
+
+    aside.wait_stream(torch.cuda.current_stream())
+    with torch.cuda.stream(aside):
+      for _ in range(3):
+        step()
+    torch.cuda.current_stream().wait_stream(aside)
+    with torch.cuda.graph(graph):
+      step()
+
+    def call():
+      index.copy_(next(numbers))
+      graph.replay()
+
+    return call, self.sync
 
   def loaded(self):
     gpu = self.device.type == "cuda"
@@ -69,6 +102,8 @@ class TrainTorch(timing.Peer):
         yield x.to(self.device, non_blocking=True), y.to(self.device, non_blocking=True)
 
   def make(self, row, what):
+    if row == GRAPH:
+      return self.graph()
     batches = {RESIDENT: self.resident, LOADER: self.loaded}[row]()
 
     def call():

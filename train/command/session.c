@@ -1,7 +1,6 @@
 /* Opening a session, for a new run, a resumed one, and for reading a checkpoint. */
 #include "train/command/session.h"
 
-#include <math.h>
 #include <omp.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -29,41 +28,6 @@ mn_status mn_session_context(struct mn_device **out, const struct mn_options *o,
   return MN_OK;
 }
 
-/* The device for so many passes over `rows` of which each takes a `part` of a step. "auto" is the CPU if that
- * is done before a GPU has started and done it, by the times of 16 cores and an H200 (tests/RESULTS.md): a
- * step 20 us and 2.5 ns a channel and row on one, products at 120 GFLOP/s; the other 0.5 s, and 30 us a step. */
-static const char *choose(struct mn_session *s, const struct mn_model_config *c, double steps, double rows,
-                          double part) {
-  double channels = 0, weights = (double)c->head * (double)c->hidden[c->depth - 1];
-  const double first = (double)c->inputs * (double)c->hidden[0];
-  for (int i = 0; i < c->depth; i++) channels += (double)c->hidden[i];
-  for (int i = 1; i < c->depth; i++) weights += (double)c->hidden[i] * (double)c->hidden[i - 1];
-  const double products = fmax(rows, 32) * (6 * weights + 4 * first) / 120e9; /* of few rows: the weights */
-  const double step = part * (rows * channels * 2.5e-9 + products) + 20e-6;
-  s->brief =
-      strcmp(s->options.device, "auto") == 0 && !s->ranks && steps * step < fmin(0.5 + steps * 30e-6, 1);
-  return s->brief ? "cpu" : s->options.device;
-}
-
-/* Among ranks each takes the GPU of its number on its host. A run that began on a GPU goes on there. */
-static mn_status open_context(struct mn_session *s, const struct mn_model_config *config) {
-  const struct mn_options *o = &s->options;
-  char gpu[32];
-  const int any = strcmp(o->device, "cuda") == 0 || strcmp(o->device, "auto") == 0;
-  const char *precision = mn_precision_name((enum mn_precision)o->precision);
-  const char *began = s->from ? mn_text_find(s->from->fingerprint, s->from->fingerprint_count, "device") : 0;
-  const double rows = (double)(o->batch * o->accumulate);
-  if (!s->ranks || !any)
-    return mn_session_context(
-        &s->device, o,
-        began && strcmp(began, "CPU") != 0 ? o->device : choose(s, config, (double)s->horizon, rows, 1),
-        precision);
-  snprintf(gpu, sizeof gpu, "cuda:%d", s->ranks->local);
-  const mn_status status = mn_session_context(&s->device, o, gpu, precision);
-  if (status != MN_NO_DEVICE || strcmp(o->device, "cuda") == 0) return status;
-  return mn_session_context(&s->device, o, "cpu", precision);
-}
-
 /* The steps of the run: --steps, or --epochs over the rows there are. */
 static mn_status find_horizon(struct mn_session *s, int64_t rows) {
   const struct mn_options *o = &s->options;
@@ -78,6 +42,39 @@ static mn_status find_horizon(struct mn_session *s, int64_t rows) {
   return MN_OK;
 }
 
+/* The device for so many passes over `rows` that each take a `part` of a step. "auto" is the CPU for what it
+ * does in a second and sooner than a GPU, by times of 16 cores and an H200 (tests/RESULTS.md): 20 us, 2.5 ns a
+ * channel and row, 0.04 ns a parameter and row; 0.5 s and 30 us. A run that began on a GPU goes on there. */
+static const char *choose(struct mn_session *s, const struct mn_model_config *c, double steps, double rows,
+                          double part) {
+  const char *began =
+      s->options.resume ? mn_text_find(s->from->fingerprint, s->from->fingerprint_count, "device") : NULL;
+  double channels = 0;
+  for (int i = 0; i < c->depth; i++) channels += (double)c->hidden[i];
+  const double parameters =
+      (double)mn_model_size(c) * (rows > 32 ? rows : 32); /* of few rows they take the time */
+  const double cpu = steps * (20e-6 + part * (rows * channels * 2.5e-9 + parameters * 4e-11));
+  s->brief = strcmp(s->options.device, "auto") == 0 && (!began || strcmp(began, "CPU") == 0) && cpu < 1 &&
+             cpu < 0.5 + steps * 30e-6;
+  return s->brief ? "cpu" : s->options.device;
+}
+
+/* For training on so many rows. Among ranks each takes the GPU of its number on its host. */
+static mn_status open_context(struct mn_session *s, const struct mn_model_config *config, int64_t all) {
+  const struct mn_options *o = &s->options;
+  char gpu[32];
+  const int any = strcmp(o->device, "cuda") == 0 || strcmp(o->device, "auto") == 0;
+  const char *precision = mn_precision_name((enum mn_precision)o->precision);
+  const double rows = (double)(o->batch * o->accumulate);
+  MN_TRY(find_horizon(s, all));
+  if (!s->ranks || !any)
+    return mn_session_context(&s->device, o, choose(s, config, (double)s->horizon, rows, 1), precision);
+  snprintf(gpu, sizeof gpu, "cuda:%d", s->ranks->local);
+  const mn_status status = mn_session_context(&s->device, o, gpu, precision);
+  if (status != MN_NO_DEVICE || strcmp(o->device, "cuda") == 0) return status;
+  return mn_session_context(&s->device, o, "cpu", precision);
+}
+
 /* Opens the device first: the rows are computed on the device that trains. */
 static mn_status open_synthetic(struct mn_session *s) {
   const struct mn_options *o = &s->options;
@@ -88,8 +85,7 @@ static mn_status open_synthetic(struct mn_session *s) {
       outputs % model.groups == 0 ? model.groups : 1; /* the teacher's; a head's width need not divide */
   int64_t held_out = o->test_rows >= 0 ? o->test_rows : o->synthetic / 10 + (o->synthetic < 10);
   model.inputs = o->in;
-  MN_TRY(find_horizon(s, o->synthetic));
-  MN_TRY(open_context(s, &model));
+  MN_TRY(open_context(s, &model, o->synthetic));
   MN_TRY(mn_dataset_synthetic(&s->train, MN_PART_TRAIN, o->synthetic, o->in, outputs, groups, o->noise,
                               o->seed, s->device));
   if (held_out > 0)
@@ -276,9 +272,7 @@ static mn_status open_inputs(struct mn_session *s, struct mn_model_config *confi
   config->plan = (enum mn_plan)o->plan;
   if (s->from) MN_TRY(check_fit(s, s->train, config, 1));
   if (s->test) MN_TRY(check_fit(s, s->test, config, 1));
-  if (s->device) return MN_OK;
-  MN_TRY(find_horizon(s, s->train->rows));
-  return open_context(s, config);
+  return s->device ? MN_OK : open_context(s, config, s->train->rows);
 }
 
 static mn_status restore(struct mn_session *s, struct mn_progress *progress) {
