@@ -51,8 +51,7 @@ static const char *choose(struct mn_session *s, const struct mn_model_config *c,
       s->options.resume ? mn_text_find(s->from->fingerprint, s->from->fingerprint_count, "device") : NULL;
   double channels = 0;
   for (int i = 0; i < c->depth; i++) channels += (double)c->hidden[i];
-  const double parameters =
-      (double)mn_model_size(c) * (rows > 32 ? rows : 32); /* of few rows they take the time */
+  const double parameters = (double)mn_model_size(c) * (rows > 32 ? rows : 32); /* which few rows read, too */
   const double cpu = steps * (20e-6 + part * (rows * channels * 2.5e-9 + parameters * 4e-11));
   s->brief = strcmp(s->options.device, "auto") == 0 && (!began || strcmp(began, "CPU") == 0) && cpu < 1 &&
              cpu < 0.5 + steps * 30e-6;
@@ -474,7 +473,7 @@ mn_status mn_session_read(struct mn_session *s, const struct mn_options *options
   MN_TRY(check_fit(s, s->test, &config, targets));
   const char *trained =
       checkpoint ? mn_text_find(s->from->fingerprint, s->from->fingerprint_count, "precision") : NULL;
-  MN_TRY(mn_session_context(&s->device, o, choose(s, &config, 1, (double)s->test->rows, 1. / 3),
+  MN_TRY(mn_session_context(&s->device, o, choose(s, &config, 1, (double)s->test->rows, 1. / 8),
                             o->precision >= 0 ? mn_precision_name((enum mn_precision)o->precision)
                             : trained         ? trained
                                               : "fp32"));
