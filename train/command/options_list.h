@@ -112,7 +112,7 @@ OPTION(INTEGER, warmup, "warmup", "N", TRAIN, COURSE, 0, LARGEST, "auto",
        "steps of linear warm-up; auto: 100, but at most a tenth of all", .automatic = TRAIN, .auto_value = -1)
 HEADING("Device", "--device cuda:1 --precision bf16")
 OPTION(TEXT, device, "device", "auto|cpu|cuda|cuda:N", RUNS | CHECKS, 0, 0, 0, "auto",
-       "auto: the GPU where there is one, but for what takes less than its start the CPU")
+       "auto: the GPU where there is one; for short runs of train, eval and predict the CPU")
 OPTION(INTEGER, threads, "threads", "N", RUNS | CHECKS, KEPT, 1, 1024, "auto",
        "that the CPU computes with; auto: OMP_NUM_THREADS, or all cores; of these a quarter, or one, for "
        "small products",
