@@ -43,8 +43,8 @@ static mn_status find_horizon(struct mn_session *s, int64_t rows) {
 }
 
 /* The device for so many passes over `rows` that each take a `part` of a step. "auto" is the CPU for what it
- * does in a second and sooner than a GPU, by times of 16 cores and an H200 (tests/RESULTS.md): 20 us, 2.5 ns a
- * channel and row, 0.04 ns a parameter and row; 0.5 s and 30 us. A run that began on a GPU goes on there. */
+ * ends in a second and sooner than a GPU, by times of 16 cores and an H200 (tests/RESULTS.md): 20 us, 2.5 ns
+ * a channel and row, 0.04 ns a parameter and row; 0.5 s and 30 us. A run begun on a GPU goes on there. */
 static const char *choose(struct mn_session *s, const struct mn_model_config *c, double steps, double rows,
                           double part) {
   const char *began =
