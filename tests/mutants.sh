@@ -105,7 +105,7 @@ mutant() {
   layers/block_call.c | kernels/stream.[ch]) order=${alone:-test_block_call test_block_update} ;;
   layers/block.c | layers/norms.c | engine/planes.c) order=${alone:-test_block_update test_optimizer test_retake} ;;
   train/optimizer.c | train/rule.c) order=${alone:-test_optimizer test_parity} ;;
-  train/command/session.c) order=${alone:-test_words test_init test_validation test_resume} ;;
+  train/command/session.c) order=${alone:-test_command test_words test_init test_validation test_resume} ;;
   train/checkpoint/read.c | train/checkpoint/misfits.c) order=${alone:-test_model test_init} ;;
   train/checkpoint/restore.c) order=${alone:-test_resume} ;;
   train/checkpoint/atomic_file.c) order=${alone:-test_atomic_file} ;;
@@ -513,6 +513,9 @@ mutant "evaluation: the last batch that is not finite is told of" $e 'e->faults+
 mutant "evaluation: the loss of the finite rows alone" $e '*loss = e->faults ? NAN :' '*loss ='
 mutant "prediction: outputs that are not finite are handed on" $e 'if (mn_find_outside(e->y' 'if (0 && mn_find_outside(e->y'
 mutant "evaluation: the outputs of the batch after are scored" $e 'e->take ? 1 :' 'e->take ? 2 :'
+mutant "auto: a run that began on a GPU" train/command/session.c '(!began || strcmp(began, "CPU") == 0)' '1'
+mutant "auto: long runs, too" train/command/session.c 'cpu < 1 &&' 'cpu < 1e9 &&'
+mutant "auto: wide runs, too" train/command/session.c 'parameters * 4e-11' '0 * parameters'
 mutant "evaluation: a constant target has an R2" train/command/apply.c 's->spread[k] > 0 ?' '1 ?'
 mutant "prediction: rows are counted within the part" train/command/apply.c 'rows[n] = mn_dataset_row(o->rows, first + n);' 'rows[n] = first + n;'
 mutant "evaluation: the last batch weighs as the others" $e '(double)g->pass->batch;' '(double)e->batch;'
