@@ -192,7 +192,7 @@ static void a_run_says_what_it_is(void **state) {
       "model: 32 inputs, blocks of 64 channels in 8 groups, a head of 3, mse of 3 targets; 2435 parameters");
   assert_says(r, "training: adamw, rate 0.007, weight decay 0.365, cosine after 38 steps of warm-up; 384 "
                  "steps of 32 rows, 1.00 epochs");
-  assert_says(r, "the model is not saved without --checkpoint F");
+  assert_says(r, "the model is not saved without --run DIR");
   r = run(FIRST "--optimizer sgd --checkpoint saved.h5");
   assert_says(r, "training: sgd, rate 0.05, constant after 38 steps");
   assert_null(strstr(r->err, "not saved"));

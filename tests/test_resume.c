@@ -206,6 +206,7 @@ static const struct {
     {"device", NULL},
     {"ranks", NULL},
     {"rank-timeout", NULL},
+    {"run", NULL},
     {"checkpoint", NULL},
     {"resume", NULL},
     {"plot", NULL},

@@ -9,6 +9,7 @@
 #include "train/check/check.h"
 #include "train/command/announce.h"
 #include "train/command/session.h"
+#include "train/runs/names.h"
 
 /* What bench times by default, in groups of 16 channels: the reference shape, and on the CPU a smaller one,
  * which takes seconds, not minutes. */
@@ -68,6 +69,10 @@ static mn_status check_stack(void) {
 }
 
 static mn_status run_command(FILE *out, const struct mn_options *o) {
+  char in_run[2][MN_ATOMIC_FILE_PATH];
+  const char *files[2] = {NULL};
+  for (int i = 0; i < o->file_count && i < 2; i++)
+    files[i] = mn_run_read(in_run[i], o->files[i], MN_RUN_CHECKPOINT);
   MN_TRY(check_stack());
   MN_TRY(mn_hdf5_start());
   MN_TRY(mn_files_check(o));
@@ -84,11 +89,11 @@ static mn_status run_command(FILE *out, const struct mn_options *o) {
   case MN_COMMAND_PLOT:
     return mn_plot(o->out, o->force, NULL, o->files, o->file_count);
   case MN_COMMAND_INFO:
-    return mn_info(out, o->files[0], o->json);
+    return mn_info(out, files[0], o->json);
   case MN_COMMAND_VERIFY:
-    return mn_verify(out, o->files[0], o->json);
+    return mn_verify(out, files[0], o->json);
   case MN_COMMAND_DIFF:
-    return mn_diff(out, o->files[0], o->files[1], o->json);
+    return mn_diff(out, files[0], files[1], o->json);
   case MN_COMMANDS:
     break;
   }

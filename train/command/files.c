@@ -51,8 +51,8 @@ mn_status mn_files_find(const struct mn_session *s, const char *option, const ch
   const int length = snprintf(out, MN_CHECKPOINT_PATH, "%s%s", *text == '/' ? "" : folder, text);
   if (length >= MN_CHECKPOINT_PATH) return MN_OK;
   MN_TRY(find_real(file, out));
-  if (!*file || strncmp(file, real, strlen(real)) == 0)
-    return MN_OK; /* a file that cannot exist cannot be opened either */
+  /* A file that cannot exist cannot be opened either. In a run's folder only the data is elsewhere. */
+  if (!*file || s->options.run || strncmp(file, real, strlen(real)) == 0) return MN_OK;
   return mn_fail(
       MN_USAGE,
       "%s names --%s %s, which is outside its folder, so it must be named again: --%s %s goes on with "
@@ -129,8 +129,9 @@ mn_status mn_files_check(const struct mn_options *o) {
     MN_TRY(check_distinct(&files[0], &(struct file){"the log", o->files[i]}, 0));
   MN_TRY(check_output("out", o->out, o->force, "--force replaces it"));
   MN_TRY(check_output("plot", o->plot, o->force || o->resume, "--force replaces it"));
-  MN_TRY(check_output("log", o->log, 1, "")); /* mn_owned_check refuses one that is there */
-  if (o->log && access(o->log, R_OK | W_OK) != 0 && errno != ENOENT)
+  const char *const log = o->run ? NULL : o->log;
+  MN_TRY(check_output("log", log, 1, "")); /* mn_owned_check refuses one that is there */
+  if (log && access(o->log, R_OK | W_OK) != 0 && errno != ENOENT)
     return mn_fail(MN_NO_CREATE, "--log %s: %s; name a file that can be read and written", o->log,
                    strerror(errno));
   const int found = o->plot ? system("[ -n \"$(command -v gnuplot)\" ]") : 0;

@@ -128,9 +128,12 @@ OPTION(TEXT, ranks, "ranks", "PxD", TRAIN, 0, 0, 0, "auto",
        "divides the groups; 1: the process trains alone, whatever started it")
 OPTION(INTEGER, rank_timeout, "rank-timeout", "SECONDS", TRAIN, 0, 0, 1e6, "30",
        "among ranks: end the run when one does not come, or does not get on, for so long; 0: wait for ever")
-HEADING("Checkpoints", "--checkpoint run.h5 --save-every 60s --best")
+HEADING("Checkpoints", "--run digits --save-every 60s --best")
+OPTION(TEXT, run, "run", "DIR", RUNS, 0, 0, 0, NULL,
+       "folder that train makes for checkpoint.h5, which has all that resuming needs, and log.jsonl",
+       .excludes = "checkpoint")
 OPTION(TEXT, checkpoint, "checkpoint", "F", RUNS, 0, 0, 0, NULL,
-       "HDF5 file of the parameters and of all that resuming needs", .required = READS)
+       "HDF5 file of the parameters and of all that resuming needs", .required = READS, .excludes = "run")
 OPTION(EVERY, save_every, "save-every", "N|30s", TRAIN, KEPT, 1, 1e9, NULL,
        "save each N steps or so many seconds, beside the training, not at the end alone; one that falls due "
        "while another is being written follows it",

@@ -11,6 +11,7 @@
 #include "train/command/options.h"
 #include "train/minnow.h"
 #include "train/rule.h"
+#include "train/runs/names.h"
 #include "train/trainer.h"
 
 #ifdef MN_CUDA
@@ -328,6 +329,22 @@ mn_status mn_options_check(const struct mn_options *o) {
   return MN_OK;
 }
 
+/* The files of --run. */
+static mn_status find_run(struct mn_options *o) {
+  static const char *const names[] = {MN_RUN_CHECKPOINT, MN_RUN_LOG};
+  const int trains = o->command == MN_COMMAND_TRAIN;
+  if (!o->run || o->checkpoint) return MN_OK; /* both: they exclude each other */
+  for (int i = 0; i <= trains; i++)
+    if (mn_run_file(o->in_run[i], o->run, names[i]) != 0)
+      return mn_fail(MN_NO_CREATE, "--run %.60s…: a path that is too long: name a shorter one", o->run);
+  o->checkpoint = trains ? o->in_run[0] : mn_run_read(o->in_run[0], o->run, names[0]);
+  if (!trains) return MN_OK;
+  if (o->log)
+    return mn_fail(MN_USAGE, "--run has a log of its own, %s; leave --log %s out", o->in_run[1], o->log);
+  o->log = o->in_run[1], o->given[mn_option_find("log")] = 1;
+  return MN_OK;
+}
+
 mn_status mn_options_parse(struct mn_options *out, int argc, char **argv, int *done) {
   *done = 0;
   if (argc < 2) {
@@ -346,6 +363,7 @@ mn_status mn_options_parse(struct mn_options *out, int argc, char **argv, int *d
     print_help(command);
     return MN_OK;
   }
+  MN_TRY(find_run(out));
   /* The picture to draw: plot's --out, or train's --plot. */
   const int plots = command == MN_COMMAND_PLOT;
   const char *picture = plots ? out->out : out->plot, *end = picture ? strrchr(picture, '.') : NULL;

@@ -19,6 +19,7 @@
 #include "kernels/text.h"
 #include "train/checkpoint/atomic_file.h"
 #include "train/command/session.h"
+#include "train/runs/names.h"
 
 /* The text of a script, put into the program by the assembler. */
 #define SCRIPT(name, path)                                                                                   \
@@ -85,13 +86,16 @@ static mn_status add_line(FILE *script[2], struct run *run, int64_t number, cons
  * one would wait for a writer. */
 static mn_status read_log(FILE *script[2], struct run *run, const char *path) {
   struct stat about;
+  char in_run[MN_ATOMIC_FILE_PATH];
+  const char *const named = path;
+  path = mn_run_read(in_run, path, MN_RUN_LOG);
   const int there = stat(path, &about) == 0, regular = there && S_ISREG(about.st_mode);
   FILE *file = regular ? fopen(path, "re") : NULL;
   char *text = NULL;
   size_t room = 0;
   ssize_t length;
   mn_status status = MN_OK;
-  *run = (struct run){.path = path, .end = {-1, -1}, .accuracy = NAN};
+  *run = (struct run){.path = named, .end = {-1, -1}, .accuracy = NAN};
   if (!file)
     return mn_fail(MN_NO_INPUT, "cannot read %s: %s; name a log that minnow train --log wrote", path,
                    there && !regular ? "it is no regular file" : strerror(errno));

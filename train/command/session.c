@@ -1,10 +1,12 @@
 /* Opening a session, for a new run, a resumed one, and for reading a checkpoint. */
 #include "train/command/session.h"
 
+#include <errno.h>
 #include <omp.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "data/dataset_file.h"
 #include "data/held_out.h"
@@ -14,6 +16,7 @@
 #include "train/checkpoint/layout.h"
 #include "train/command/announce.h"
 #include "train/fit.h"
+#include "train/runs/names.h"
 
 mn_status mn_session_context(struct mn_device **out, const struct mn_options *o, const char *device,
                              const char *precision) {
@@ -208,8 +211,12 @@ static mn_status check_fit(const struct mn_session *s, struct mn_dataset *d, con
 static mn_status lock_and_resume(struct mn_session *s) {
   const struct mn_options *o = &s->options;
   char skipped[1024];
-  if (mn_ranks_first(s->ranks) && o->checkpoint && !o->dry_run)
-    MN_TRY(mn_checkpoint_lock(&s->lock, o->checkpoint));
+  const int saves = mn_ranks_first(s->ranks) && o->checkpoint && !o->dry_run;
+  if (o->run && o->resume && access(o->run, F_OK) != 0)
+    return mn_fail(MN_NO_INPUT, "--run %s: %s; without --resume a new run begins there", o->run,
+                   strerror(errno));
+  if (saves && o->run && !o->resume) MN_TRY(mn_run_make(o->run, &s->made));
+  if (saves) MN_TRY(mn_checkpoint_lock(&s->lock, o->checkpoint));
   if (!o->resume) return MN_OK;
   MN_TRY(mn_checkpoint_load_newest(&s->from, o->checkpoint, s->from_path, skipped, sizeof skipped));
   if (skipped[0] && mn_ranks_first(s->ranks))
@@ -491,6 +498,7 @@ void mn_session_close(struct mn_session *s) {
   free(s->class_names.names);
   mn_device_close(s->device);
   mn_checkpoint_unlock(s->lock);
+  if (s->made) (void)rmdir(s->options.run); /* unless it holds something */
   mn_ranks_close(s->ranks);
 }
 
@@ -554,7 +562,7 @@ static void note_alone(const struct mn_session *s) {
 void mn_session_describe(const struct mn_session *s) {
   const struct mn_options *o = &s->options;
   if (!mn_ranks_first(s->ranks)) return;
-  if (!o->checkpoint && !o->dry_run) mn_announce(o, "note: the model is not saved without --checkpoint F");
+  if (!o->checkpoint && !o->dry_run) mn_announce(o, "note: the model is not saved without --run DIR");
   if (s->ranks)
     mn_announce(o, "ranks: %d, by %s; %d shards of every block's groups, %d replicas that share the batch",
                 s->ranks->all.size, mn_mpi_version(), s->ranks->shards.size, s->ranks->replicas.size);

@@ -26,6 +26,7 @@ struct mn_session {
   struct mn_optimizer *optimizer;  /* train alone */
   int64_t horizon;                 /* train alone: the steps of the run */
   struct mn_checkpoint_lock *lock; /* on --checkpoint, while training; NULL without one */
+  int made;                        /* the folder of --run */
   struct mn_checkpoint *from;      /* what was resumed or read; NULL for a new run and for weights alone */
   char from_path[MN_CHECKPOINT_PATH];
   struct mn_progress progress;         /* of a resumed run */

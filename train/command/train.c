@@ -60,7 +60,8 @@ static mn_status ask_disk(struct disk *out, const struct mn_session *s) {
   struct statvfs disk;
   *out = (struct disk){.available = NAN};
   out->checkpoint = (double)mn_model_size(&s->model->config) * (double)s->device->real * arrays;
-  MN_TRY(mn_atomic_file_resolve(path, s->options.checkpoint));
+  const int is_new = s->options.run && !s->options.resume && s->options.dry_run; /* its folder is not made */
+  MN_TRY(mn_atomic_file_resolve(path, is_new ? s->options.run : s->options.checkpoint));
   strcpy(basename(path), "."); /* the folder; a name has at least this one letter */
   if (access(path, W_OK) != 0)
     return mn_fail(MN_NO_CREATE, "cannot save %s: %s: name a folder that can be written",

@@ -21,10 +21,14 @@ static int insert(char *out, size_t size, const char *path, const char *infix) {
 int mn_run_file_number(char *out, size_t size, const char *path, int number) {
   char infix[16] = "";
   if (number > 0) snprintf(infix, sizeof infix, ".%d", number);
+  const int folder = (int)(basename(path) - path);
+  if (number == MN_RUN_FILE_BEST && strcmp(path + folder, MN_RUN_CHECKPOINT) == 0)
+    return snprintf(out, size, "%.*s" MN_RUN_BEST, folder, path) < (int)size ? 0 : -1;
   return insert(out, size, path, number == MN_RUN_FILE_BEST ? ".best" : infix);
 }
 
 int mn_run_file_follows(const char *entry, const char *base) {
+  if (strcmp(base, MN_RUN_CHECKPOINT) == 0 && strcmp(entry, MN_RUN_BEST) == 0) return 1;
   const char *end = ending(base);
   const size_t stem = (size_t)(end - base), length = strlen(entry), after = strlen(end);
   if (length <= stem + 1 + after || strncmp(entry, base, stem) != 0 || entry[stem] != '.' ||

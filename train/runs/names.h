@@ -5,8 +5,21 @@
 #include "train/checkpoint/atomic_file.h"
 #include "train/runs/runs.h"
 
+/* The path of the file `name` in the folder `run`. Returns 0, or −1 if it does not fit. */
+int mn_run_file(char out[MN_ATOMIC_FILE_PATH], const char *run, const char *name);
+
+/* The path to read from: of the file `name` if `path` is a folder, else `path`. */
+const char *mn_run_read(char out[MN_ATOMIC_FILE_PATH], const char *path, const char *name);
+
+/* Makes the folder of a new run, unless it is there and empty; *made: it was not there. MN_NO_CREATE: it
+ * holds something, or cannot be made; MN_IO: it cannot be listed. */
+mn_status mn_run_make(const char *run, int *made);
+#define MN_RUN_CHECKPOINT "checkpoint.h5"
+#define MN_RUN_BEST "best.h5"
+#define MN_RUN_LOG "log.jsonl"
+
 /* The name of number `number` of `path`: run.h5 → run.1.h5, run → run.1; number 0 is `path` itself, and the
- * last number is run.best.h5. Returns 0, or −1 if the name does not fit. */
+ * last number is run.best.h5, of checkpoint.h5 best.h5. Returns 0, or −1 if the name does not fit. */
 enum { MN_RUN_FILE_BEST = 1000 };
 int mn_run_file_number(char *out, size_t size, const char *path, int number);
 

@@ -1,0 +1,70 @@
+#!/usr/bin/env bash
+# A run is a folder: train makes it, writes into it alone and goes on from it, also from a copy and where it was moved; commands that
+# read take the folder or a file of it.
+set -euo pipefail
+minnow=$(realpath "${MINNOW:-build/minnow}") data=$(realpath data/digits.h5)
+folder=$(mktemp -d)
+trap 'rm -rf "$folder"' EXIT
+cd "$folder"
+passed=0
+
+fail() { echo "$*" >&2; sed 's/^/  /' err >&2; exit 1; }
+# run EXIT WORDS LINE…: minnow's exit code and words of what it says.
+run() {
+  local code=0 wanted=$1 words=$2
+  shift 2
+  "$minnow" "$@" >out 2>err || code=$?
+  [ "$code" = "$wanted" ] || fail "minnow $*: exit code $code, not $wanted"
+  [ -z "$words" ] || grep -q -- "$words" err out || fail "minnow $*: says no '$words'"
+  passed=$((passed + 1))
+}
+# holds NAME…: the files in the folder `digits`.
+holds() { [ "$(cd digits && echo *)" = "$*" ] || fail "digits holds $(ls -A digits)"; }
+
+cp "$data" digits.h5
+train=(train --device cpu --data digits.h5 --hidden 8 --groups 2)
+
+# What fails before the first step leaves no folder, and --dry-run makes none.
+run 66 "none.h5" train --device cpu --data none.h5 --hidden 8 --run digits
+run 0 "checkpoint_bytes" "${train[@]}" --epochs 2 --run digits --dry-run
+[ ! -e digits ] || fail "a folder was made for nothing"
+
+# A new run has a new folder, or an empty one.
+run 0 "loss" "${train[@]}" --epochs 2 --run digits --best --keep 2 --save-every 20
+holds best.h5 checkpoint.1.h5 checkpoint.h5 log.jsonl
+cp -r digits before
+run 73 "rm -r digits" "${train[@]}" --epochs 2 --run digits
+diff -r digits before || fail "a refused run changed its folder"
+mkdir empty
+run 66 "empty/checkpoint.h5" train --device cpu --run empty --resume
+run 0 "loss" "${train[@]}" --epochs 1 --run empty
+run 66 "nothing" train --device cpu --run nothing --resume
+run 73 "no/such/folder" "${train[@]}" --run no/such/folder
+
+# It goes on, in the same bytes where it was copied, and where it was moved with its data.
+cp -r digits copy
+run 0 "loss" train --device cpu --run digits --resume --epochs 3
+run 0 "loss" train --device cpu --run copy/ --resume --epochs 3
+run 0 "equal: yes" diff digits copy
+run 0 "equal: yes" diff digits/best.h5 copy/best.h5
+mkdir away && mv digits digits.h5 away
+run 0 "loss" train --device cpu --run away/digits --resume --epochs 4
+run 66 "away/digits/checkpoint.h5\|none.h5" eval --device cpu --run away/digits --data none.h5
+mv away/digits away/digits.h5 .
+
+# A folder stands for its checkpoint, and its log; a file for itself.
+for from in digits digits/ digits/best.h5; do
+  run 0 "accuracy" eval --device cpu --run "$from" --data digits.h5
+  run 0 "" predict --device cpu --run "$from" --data digits.h5 --out "out-$(basename "$from")" --force
+done
+run 0 "kind: checkpoint" info digits
+run 0 "whole: yes" verify digits
+run 1 "equal: no" diff digits empty
+if command -v gnuplot >/dev/null; then run 0 "" plot digits empty --out runs.svg; fi
+
+# Two runs cannot share a folder, and --run says where checkpoint and log are.
+(flock 9; "$minnow" train --device cpu --run digits --resume --epochs 5 >out 2>err && echo 0 >code || echo $? >code) 9>digits/checkpoint.h5.lock
+[ "$(cat code)" = 73 ] || fail "a locked folder was taken"
+run 64 "exclude each other" "${train[@]}" --run other --checkpoint other.h5
+run 64 "leave --log other.jsonl out" "${train[@]}" --run other --log other.jsonl
+echo "$((passed + 3)) passed, 0 failed"
