@@ -187,7 +187,7 @@ static void the_best_evaluates_as_it_did(void **state) {
   const struct result *r = run(CLASSES "--best --checkpoint b.h5");
   assert_succeeds("train", r);
   struct mn_checkpoint *c = loaded("b.best.h5");
-  r = run_line("eval --device cpu --data rows.h5 --checkpoint b.best.h5");
+  r = run_line("eval --device cpu --data rows.h5 --run b.best.h5");
   snprintf(words, sizeof words, "accuracy: %.6g\n", c->progress.best);
   assert_non_null(strstr(r->out, words));
   mn_checkpoint_free(c);

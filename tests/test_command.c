@@ -167,7 +167,7 @@ static void results_are_json(void **state) {
       {"info --json good.h5", "shape|train"},
       {"verify --json run.h5", ""},
       {"diff --json run.h5 run.h5", ""},
-      {"eval --quiet --json --device cpu --checkpoint run.h5 --data good.h5", "loss|accuracy"},
+      {"eval --quiet --json --device cpu --run run.h5 --data good.h5", "loss|accuracy"},
       {"bench --quiet --json --device cpu --batch 8 --in 8 --hidden 16",
        "forward_ms|forward_backward_ms|step_ms"},
       {"bench --quiet --json --device cpu --batch 8 --in 8 --hidden 16 --head 3 --loss cross-entropy",
@@ -227,9 +227,9 @@ static void auto_takes_the_cpu_for_short_work(void **state) {
       {"train --data good.h5 --hidden 4096,4096 --epochs 100 --dry-run", 0},
       {"train --synthetic 100 --in 8 --hidden 8 --dry-run", 1},
       {"train --synthetic 1000000 --in 8 --hidden 8,8 --epochs 20 --dry-run", 0},
-      {"eval --checkpoint run.h5 --data good.h5", 1},
-      {"eval --checkpoint run.h5 --data good.h5 --device cpu", 0},
-      {"predict --checkpoint run.h5 --data good.h5 --out brief.h5", 1},
+      {"eval --run run.h5 --data good.h5", 1},
+      {"eval --run run.h5 --data good.h5 --device cpu", 0},
+      {"predict --run run.h5 --data good.h5 --out brief.h5", 1},
       {"train --checkpoint run.h5 --resume --dry-run", 1},
       {"train --checkpoint began.h5 --resume --dry-run", 0},
   };
@@ -485,7 +485,7 @@ static void a_refused_run_says_what_to_remove(void **state) {
 
 /* --force replaces a picture and predictions, and without it they stay. */
 static void outputs_are_replaced_by_force_alone(void **state) {
-  const char *line = "predict --quiet --device cpu --checkpoint run.h5 --data good.h5 --out forced.h5";
+  const char *line = "predict --quiet --device cpu --run run.h5 --data good.h5 --out forced.h5";
   assert_succeeds(line, run(line));
   uint64_t before = snapshot();
   assert_complains(line, run(line), 73, "forced.h5|--force");
@@ -493,7 +493,7 @@ static void outputs_are_replaced_by_force_alone(void **state) {
   write_text("forced.h5", "to be replaced");
   nanosleep(&(struct timespec){.tv_sec = 1, .tv_nsec = 100000000},
             NULL); /* the file must not tell the time */
-  assert_succeeds(line, run("predict --quiet --device cpu --checkpoint run.h5 --data good.h5 --out forced.h5 "
+  assert_succeeds(line, run("predict --quiet --device cpu --run run.h5 --data good.h5 --out forced.h5 "
                             "--force"));
   assert_true(snapshot() == before);
 }

@@ -166,27 +166,24 @@ static void reading_faults_are_explained(void **state) {
 #define EVAL(rest) "eval --device cpu " rest
 #define PREDICT(rest) "predict --device cpu " rest
   static const struct fault faults[] = {
-      {EVAL("--checkpoint missing.h5 --data good.h5"), 66, "missing.h5", {0}},
-      {EVAL("--checkpoint cut-run.h5 --data good.h5"), 65, "cut-run.h5", {0}},
-      {EVAL("--checkpoint good.h5 --data good.h5"), 65, "good.h5|checkpoint", {0}},
-      {EVAL("--checkpoint run.h5 --data missing.h5"), 66, "missing.h5", {0}},
-      {EVAL("--checkpoint run.h5 --data wider.h5"), 65, "wider.h5|5|4", {0}},
-      {EVAL("--checkpoint run.h5 --data more-labels.h5"),
-       65,
-       "row 1|more-labels.h5|label 6|run.h5|3 classes",
-       {0}},
-      {EVAL("--checkpoint run.h5 --data targets.h5"), 65, "targets.h5", {0}},
-      {EVAL("--checkpoint run.h5 --data nan.h5"), 65, "nan.h5|x|row", {0}},
-      {PREDICT("--checkpoint run.h5 --data wider.h5 --out p.h5"), 65, "wider.h5|5|4", {0}},
-      {PREDICT("--checkpoint run.h5 --data good.h5 --out no/p.h5"), 73, "no", {0}},
-      {PREDICT("--checkpoint run.h5 --data nan.h5 --out p.h5"), 65, "nan.h5|x|row", {0}},
+      {EVAL("--run missing.h5 --data good.h5"), 66, "missing.h5", {0}},
+      {EVAL("--run cut-run.h5 --data good.h5"), 65, "cut-run.h5", {0}},
+      {EVAL("--run good.h5 --data good.h5"), 65, "good.h5|checkpoint", {0}},
+      {EVAL("--run run.h5 --data missing.h5"), 66, "missing.h5", {0}},
+      {EVAL("--run run.h5 --data wider.h5"), 65, "wider.h5|5|4", {0}},
+      {EVAL("--run run.h5 --data more-labels.h5"), 65, "row 1|more-labels.h5|label 6|run.h5|3 classes", {0}},
+      {EVAL("--run run.h5 --data targets.h5"), 65, "targets.h5", {0}},
+      {EVAL("--run run.h5 --data nan.h5"), 65, "nan.h5|x|row", {0}},
+      {PREDICT("--run run.h5 --data wider.h5 --out p.h5"), 65, "wider.h5|5|4", {0}},
+      {PREDICT("--run run.h5 --data good.h5 --out no/p.h5"), 73, "no", {0}},
+      {PREDICT("--run run.h5 --data nan.h5 --out p.h5"), 65, "nan.h5|x|row", {0}},
   };
   CHECK(faults);
 }
 
 /* One file for two things. --force does not allow it either. */
 static void a_file_is_one_thing(void **state) {
-#define PREDICT_RUN "predict --device cpu --checkpoint run.h5 --data good.h5 --force "
+#define PREDICT_RUN "predict --device cpu --run run.h5 --data good.h5 --force "
   static const struct fault faults[] = {
       {LABELS "--log good.h5", 64, "--log|--data good.h5", {0}},
       {LABELS "--log ./good.h5", 64, "./good.h5", {0}},
@@ -203,7 +200,7 @@ static void a_file_is_one_thing(void **state) {
        {0}},
       {"train --quiet --resume --checkpoint run.h5 --log good.h5", 64, "good.h5|--log|--data", {0}},
       {PREDICT_RUN "--out good.h5", 64, "good.h5|--data", {0}},
-      {PREDICT_RUN "--out run.h5", 64, "run.h5|--checkpoint", {0}},
+      {PREDICT_RUN "--out run.h5", 64, "run.h5|--run", {0}},
       {PREDICT_RUN "--out soft.h5", 64, "soft.h5|--data", {0}},
       {"plot log.svg run.jsonl --out log.svg --force", 64, "log.svg", {0}},
   };
@@ -223,7 +220,7 @@ static void what_exists_stays(void **state) {
        {0}},
       {"train --quiet --resume --checkpoint run.h5 --log text.h5", 73, "text.h5", {0}},
       {"train --quiet --resume --checkpoint run.h5 --log log.svg", 73, "log.svg", {0}},
-      {"predict --device cpu --checkpoint run.h5 --data good.h5 --out other.h5", 73, "other.h5|--force", {0}},
+      {"predict --device cpu --run run.h5 --data good.h5 --out other.h5", 73, "other.h5|--force", {0}},
       {PREDICT_RUN "--out pipe", 73, "pipe", {0}},
       {PREDICT_RUN "--out folder", 73, "folder", {0}},
       {"plot run.jsonl --out old.svg", 73, "old.svg|--force", {0}},

@@ -312,7 +312,7 @@ static void another_configuration_is_told(void **state) {
 /* ---- eval and predict ---- */
 
 static void weights_alone_are_evaluated(void **state) {
-#define EVAL "eval --quiet --json --device cpu --data good.h5 --checkpoint "
+#define EVAL "eval --quiet --json --device cpu --data good.h5 --run "
   char expected[TEXT];
   train("--eps 0.1 --slope 0.3 --checkpoint steep.h5");
   copy_weights("weights.h5", "steep.h5", H5T_IEEE_F32LE, 0);
@@ -341,14 +341,14 @@ static void weights_alone_predict(void **state) {
 #define PREDICT "predict --quiet --device cpu --data good.h5 "
   train("--checkpoint plain.h5");
   copy_weights("weights.h5", "plain.h5", H5T_IEEE_F64LE, 0);
-  assert_succeeds("predict", run(PREDICT "--checkpoint plain.h5 --out a.h5"));
-  assert_succeeds("predict", run(PREDICT "--checkpoint weights.h5 --groups 2 --out b.h5"));
+  assert_succeeds("predict", run(PREDICT "--run plain.h5 --out a.h5"));
+  assert_succeeds("predict", run(PREDICT "--run weights.h5 --groups 2 --out b.h5"));
   assert_same_file("a.h5", "b.h5");
-  assert_succeeds("predict", run(PREDICT "--checkpoint weights.h5 --groups 2 --loss mse --out c.h5"));
+  assert_succeeds("predict", run(PREDICT "--run weights.h5 --groups 2 --loss mse --out c.h5"));
   hid_t file = H5Fopen("c.h5", H5F_ACC_RDONLY, H5P_DEFAULT);
   assert_true(H5Lexists(file, "y", H5P_DEFAULT) > 0 && H5Lexists(file, "label", H5P_DEFAULT) == 0);
   H5Fclose(file);
-  assert_refused(PREDICT "--checkpoint weights.h5 --out d.h5", 64, "predict needs --groups G");
+  assert_refused(PREDICT "--run weights.h5 --out d.h5", 64, "predict needs --groups G");
 }
 
 /* A label that the model has no output for is named with its row; so is one of the test part alone. */
@@ -366,7 +366,7 @@ static void labels_have_to_be_the_models(void **state) {
     put(file, name, H5T_NATIVE_INT, 1, shape, y);
   }
   assert_true(H5Fclose(file) >= 0);
-  assert_refused("eval --quiet --device cpu --data labels.h5 --checkpoint run.h5", 65,
+  assert_refused("eval --quiet --device cpu --data labels.h5 --run run.h5", 65,
                  "row 4 (from 0) of labels.h5 has the label 5, but run.h5 has 3 classes, 0 to 2");
   assert_refused("train --device cpu --data labels.h5 --hidden 8 --groups 2 --batch 3 --steps 1", 65,
                  "row 4 (from 0) of the test part of labels.h5 has the label 5, but the model of its "

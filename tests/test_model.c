@@ -84,7 +84,7 @@ static void the_commands_take_it(void **state) {
   struct mn_device *device;
   mn_model_close(take_model(&device));
   mn_device_close(device);
-#define OF(file) "--quiet --device cpu --data good.h5 --checkpoint " file
+#define OF(file) "--quiet --device cpu --data good.h5 --run " file
   assert_same_answer("eval --json " OF("run.h5"), "eval --json " OF("model.h5"));
   assert_succeeds("predict", run("predict " OF("run.h5") " --out y.h5"));
   assert_succeeds("predict", run("predict " OF("model.h5") " --out z.h5"));

@@ -136,10 +136,10 @@ static void other_commands_have_their_own(void **state) {
   assert_string_equal(o.files[0], "cases.h5");
   assert_true(o.tolerance == 0);
   assert_int_equal(o.precision, MN_FP32);
-  o = good("eval --checkpoint c --data d");
+  o = good("eval --run c --data d");
   assert_int_equal(o.precision, -1);
   assert_true(o.groups == 0 && o.eps == 1e-5 && o.slope == 0.01 && o.loss == -1);
-  o = good("predict --checkpoint c --data d --out p --precision bf16 --force");
+  o = good("predict --run c --data d --out p --precision bf16 --force");
   assert_int_equal(o.precision, MN_BF16);
   assert_int_equal(o.force, 1);
   o = good("diff --json a.h5 b.h5");
@@ -297,9 +297,9 @@ static const struct {
     {"train --data d --hidden 8 --groups 9", "--groups 9 does not divide --hidden 8", "; 8 does"},
     {"train --data d --hidden 128,60 --groups 8", "--hidden 60", "6 and 10 do"},
     {"gradcheck --groups 3", "--groups 3 does not divide --hidden 8", "2 and 4 do"},
-    {"eval --data d", "eval", "--checkpoint F"},
-    {"eval --checkpoint c", "eval", "--data F"},
-    {"predict --checkpoint c --data d", "predict", "--out F"},
+    {"eval --data d", "eval", "--run DIR"},
+    {"eval --run c", "eval", "--data F"},
+    {"predict --run c --data d", "predict", "--out F"},
 };
 
 /* The examples of --help are command lines that are read; a section's stands behind the command's. */
@@ -478,7 +478,7 @@ static void words_are_the_values_of_their_enums(void **state) {
     snprintf(line, sizeof line, "gradcheck --plan %s", mn_plan_name((enum mn_plan)i));
     assert_int_equal(good(line).plan, i);
   }
-  assert_int_equal(good("eval --checkpoint c --data d --part test").part, MN_ROWS_TEST);
+  assert_int_equal(good("eval --run c --data d --part test").part, MN_ROWS_TEST);
 }
 
 int main(void) {

@@ -78,7 +78,7 @@ truncate --size 1000 cut.h5
 command_ends 0 "passed over .*cut.h5" -n 2 "${as_host[@]}" "$minnow" train --device "$device" --quiet --checkpoint cut.h5 --resume
 # So are integers that may be numbers or classes.
 "$minnow" train --device "$device" --data "$rows" --hidden 16 --groups 2 --steps 60 --quiet --checkpoint labels.h5 >out
-"$minnow" predict --device "$device" --checkpoint labels.h5 --data "$rows" --out labelled.h5 --quiet >out
+"$minnow" predict --device "$device" --run labels.h5 --data "$rows" --out labelled.h5 --quiet >out
 command_ends 65 "labelled.h5: row holds integers up to" -n 2 "${as_host[@]}" "$minnow" train --device "$device" --data labelled.h5 --x y \
   --y row --hidden 8 --groups 2 --steps 2 --quiet
 # Replicas do nearly the same, and the run goes on with other shards and replicas.

@@ -84,7 +84,7 @@ snippet() {
   [[ $text != *torch* ]] || with=$torch
   [ -n "$with" ] || return 0
   [[ $text != *torch* ]] || text+='
-with h5py.File("run.h5") as f: net.load_state_dict({name: torch.from_numpy(value[()]) for name, value in f["model"].items()})
+with h5py.File("digits/checkpoint.h5") as f: net.load_state_dict({name: torch.from_numpy(value[()]) for name, value in f["model"].items()})
 outputs = h5py.File("outputs.h5")["y"][()]
 x = torch.from_numpy(((h5py.File("data/digits.h5")["test/x"][()] - mean) / scale).astype("float32"))
 assert (net(x) - torch.from_numpy(outputs)).abs().max() < 1e-4 * abs(outputs).max()

@@ -191,7 +191,7 @@ static void usr1_without_a_checkpoint_is_told(void **state) {
   send(c, SIGTERM);
   struct result r = end(c);
   assert_int_equal(r.status, 75);
-  assert_non_null(strstr(r.err, "nothing is saved: SIGUSR1 asks for it, but there is no --checkpoint\n"));
+  assert_non_null(strstr(r.err, "nothing is saved: SIGUSR1 asks for it, but there is no --run\n"));
 }
 
 static void usr1_is_harmless_while_a_run_opens(void **state) {
@@ -204,8 +204,8 @@ static void usr1_is_harmless_while_a_run_opens(void **state) {
 }
 
 static const char *const others[] = {
-    "eval --quiet --device cpu --checkpoint run.h5 --data good.h5",
-    "predict --quiet --device cpu --checkpoint run.h5 --data good.h5 --out p.h5 --force",
+    "eval --quiet --device cpu --run run.h5 --data good.h5",
+    "predict --quiet --device cpu --run run.h5 --data good.h5 --out p.h5 --force",
     "gradcheck --quiet --device cpu",
     "bench --quiet --device cpu --batch 8 --in 8 --hidden 16",
     "parity --quiet --device cpu cases.h5",

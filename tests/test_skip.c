@@ -132,16 +132,14 @@ static void test_rows_blame_no_training(void **state) {
 }
 
 static void eval_and_predict_name_the_row(void **state) {
-  const char *lines[] = {
-      "eval --device cpu --checkpoint fine-run.h5 --data test.h5 --json",
-      "predict --device cpu --checkpoint fine-run.h5 --data test.h5 --part test --out o.h5"};
+  const char *lines[] = {"eval --device cpu --run fine-run.h5 --data test.h5 --json",
+                         "predict --device cpu --run fine-run.h5 --data test.h5 --part test --out o.h5"};
   for (int i = 0; i < 2; i++)
     assert_complains(lines[i], run(lines[i]), 1,
                      "the output of blocks.0, row 70 is not finite|leave such rows out");
   assert_int_equal(access("o.h5", F_OK), -1);
-  assert_succeeds("train part",
-                  run("predict --device cpu --checkpoint fine-run.h5 --data test.h5 --part train "
-                      "--out o.h5"));
+  assert_succeeds("train part", run("predict --device cpu --run fine-run.h5 --data test.h5 --part train "
+                                    "--out o.h5"));
 }
 
 int main(void) {

@@ -168,17 +168,15 @@ static void runs_on_data_of_any_size(void **state) {
       assert_memory_equal(c->tensors[i].value, first->tensors[i].value,
                           (size_t)(c->tensors[i].rows * c->tensors[i].cols) * c->tensors[i].real);
     if (c != first) mn_checkpoint_free(c);
-    snprintf(line, sizeof line, "eval --quiet --device cpu --data sized.h5 --checkpoint sized-%d.h5", k);
+    snprintf(line, sizeof line, "eval --quiet --device cpu --data sized.h5 --run sized-%d.h5", k);
     const struct result *r = run_well(line);
     char *at = strstr(r->out, "r2: ");
     assert_non_null(at);
     if (k == 0) snprintf(r2, sizeof r2, "%.15s", at);
     if (strncmp(at, r2, strlen("r2: 0.123456")) != 0 || strstr(r->out, "loss: 0\n") || strstr(r->out, "inf"))
       fail_msg("times 2^%d, 2^%d: %s, not %s", powers[k][0], powers[k][1], r->out, r2);
-    snprintf(
-        line, sizeof line,
-        "predict --quiet --device cpu --data sized.h5 --force --out sized-out.h5 --checkpoint sized-%d.h5",
-        k);
+    snprintf(line, sizeof line,
+             "predict --quiet --device cpu --data sized.h5 --force --out sized-out.h5 --run sized-%d.h5", k);
     run_well(line);
     hid_t file = H5Fopen("sized-out.h5", H5F_ACC_RDONLY, H5P_DEFAULT), set = H5Dopen2(file, "y", H5P_DEFAULT);
     assert_true(H5Dread(set, H5T_NATIVE_DOUBLE, H5S_ALL, H5S_ALL, H5P_DEFAULT, predicted) >= 0);
@@ -270,12 +268,12 @@ static void predictions_have_the_targets_units(struct mn_model *model) {
   static double out[ROWS];
   static float x[ROWS][COLS], narrow[ROWS];
   double error = 0;
-  run_well("predict --quiet --device cpu --data raw.h5 --checkpoint whole.h5 --out out.h5 --force");
+  run_well("predict --quiet --device cpu --data raw.h5 --run whole.h5 --out out.h5 --force");
   hid_t file = H5Fopen("out.h5", H5F_ACC_RDONLY, H5P_DEFAULT), set = H5Dopen2(file, "y", H5P_DEFAULT);
   assert_true(H5Dread(set, H5T_NATIVE_DOUBLE, H5S_ALL, H5S_ALL, H5P_DEFAULT, out) >= 0);
   H5Dclose(set), H5Fclose(file);
   for (int n = 0; n < ROWS; n++) error += (out[n] - y[n]) * (out[n] - y[n]) / ROWS;
-  const double loss = loss_of("eval --quiet --json --device cpu --data raw.h5 --checkpoint whole.h5");
+  const double loss = loss_of("eval --quiet --json --device cpu --data raw.h5 --run whole.h5");
   double mean = 0, spread = 0;
   for (int n = 0; n < ROWS; n++) mean += (y[n] - 1e6) / ROWS;
   for (int n = 0; n < ROWS; n++) spread += (y[n] - 1e6 - mean) * (y[n] - 1e6 - mean) / ROWS;
@@ -287,15 +285,14 @@ static void predictions_have_the_targets_units(struct mn_model *model) {
 
 /* By eval, by the weights that --init takes, by weights that were copied, and by the library. */
 static void the_model_keeps_it(void **state) {
-#define EVAL "eval --quiet --json --device cpu --data raw.h5 --checkpoint "
+#define EVAL "eval --quiet --json --device cpu --data raw.h5 --run "
   const double loss = loss_of(EVAL "whole.h5");
   struct mn_checkpoint *c;
   assert_int_equal(mn_checkpoint_load(&c, "whole.h5"), MN_OK);
   write_standardized("before.h5", c, 0);
   run_well(TRAIN "--data before.h5 --standardize no --checkpoint before-run.h5");
   const double scale = *(double *)c->standard[MN_Y][1].value,
-               before =
-                   loss_of("eval --quiet --json --device cpu --data before.h5 --checkpoint before-run.h5");
+               before = loss_of("eval --quiet --json --device cpu --data before.h5 --run before-run.h5");
   assert_true(loss == before * (scale * scale));
   /* A rate so small that a step changes next to nothing. */
   run_well("train --quiet --device cpu --hidden 8 --groups 2 --head 1 --batch 20 --lr 1e-9 --steps 1 --data "
@@ -355,9 +352,8 @@ static void targets_have_units_of_their_own(void **state) {
                "--validation 0.3 --data two.h5 --y two --checkpoint two-run.h5 --json");
   assert_non_null(strstr(r->err, "loss: of standardised y, "));
   const double r2 = strtod(strstr(r->out, "\"test_r2\":") + 10, NULL);
-  const double loss =
-      loss_of("eval --quiet --json --device cpu --data two.h5 --y two --checkpoint two-run.h5");
-  r = run_well("eval --quiet --json --device cpu --data two.h5 --y two --checkpoint two-run.h5");
+  const double loss = loss_of("eval --quiet --json --device cpu --data two.h5 --y two --run two-run.h5");
+  r = run_well("eval --quiet --json --device cpu --data two.h5 --y two --run two-run.h5");
   char *end;
   const double first = strtod(strstr(r->out, "\"r2\":[") + 6, &end), second = strtod(end + 1, NULL);
   assert_true(second > 0.9 && fabs(r2 - (first + second) / 2) < 0.1);

@@ -71,7 +71,7 @@ pid_t fork(void) {
 "${cc[@]}" -shared -fPIC -o ended.so ended.c -ldl
 for how in "9:71:Killed" "14:70:Alarm clock" "31:70:Bad system call"; do
   IFS=: read -r signal code words <<<"$how"
-  for command in "verify run.h5" "info run.h5" "train --checkpoint run.h5 --resume --steps 9 --quiet" "eval --checkpoint run.h5 --data digits.h5 --quiet"; do
+  for command in "verify run.h5" "info run.h5" "train --checkpoint run.h5 --resume --steps 9 --quiet" "eval --run run.h5 --data digits.h5 --quiet"; do
     read -ra words_of <<<"$command"
     ends "$code" "run.h5: .*ended from outside \($words" env ENDED_BY="$signal" LD_PRELOAD="$PWD/ended.so" "$minnow" "${words_of[@]}"
   done

@@ -37,10 +37,10 @@ static void a_checkpoint_is_named(void **state) {
   assert_true(H5Adelete(file, "checksums") >= 0);
   assert_true(H5Dwrite(set, H5T_NATIVE_DOUBLE, H5S_ALL, H5S_ALL, H5P_DEFAULT, zeros) >= 0);
   H5Dclose(set), H5Fclose(file);
-  static const char *const rows[] = {
-      "eval --quiet --device cpu --data good.h5 --checkpoint scaled.h5",
-      "predict --quiet --device cpu --data good.h5 --out n.h5 --checkpoint scaled.h5",
-      "train --quiet --device cpu --epochs 9 --resume --checkpoint scaled.h5", LABELS "--init scaled.h5"};
+  static const char *const rows[] = {"eval --quiet --device cpu --data good.h5 --run scaled.h5",
+                                     "predict --quiet --device cpu --data good.h5 --out n.h5 --run scaled.h5",
+                                     "train --quiet --device cpu --epochs 9 --resume --checkpoint scaled.h5",
+                                     LABELS "--init scaled.h5"};
   for (int i = 0; i < 4; i++)
     assert_complains(rows[i], run(rows[i]), 65, "scaled.h5: /input |cannot be used");
 }

@@ -402,12 +402,12 @@ static void predictions_are_those_that_eval_counts(void **state) {
                        "--checkpoint $DIR/run.h5 "
                        "--quiet --json >$DIR/train"),
                    0);
-  assert_int_equal(run("$MINNOW eval --device cpu --checkpoint $DIR/run.h5 --data data/digits.h5 --quiet "
+  assert_int_equal(run("$MINNOW eval --device cpu --run $DIR/run.h5 --data data/digits.h5 --quiet "
                        "--json >$DIR/eval"),
                    0);
   double trained = read_number("train", "\"test_loss\":"), evaluated = read_number("eval", "\"loss\":");
   assert_true(fabs(trained - evaluated) <= 1e-6 * fabs(trained));
-  assert_int_equal(run("$MINNOW predict --device cpu --checkpoint $DIR/run.h5 --data data/digits.h5 --out "
+  assert_int_equal(run("$MINNOW predict --device cpu --run $DIR/run.h5 --data data/digits.h5 --out "
                        "$DIR/out.h5 --quiet >/dev/null"),
                    0);
   assert_int_equal(run("$MINNOW info $DIR/out.h5 >$DIR/info && grep -q label $DIR/info"), 0);
@@ -436,7 +436,7 @@ static void eval_takes_the_precision_of_training(void **state) {
   const char *const named[] = {"", "--precision bf16", "--precision fp32"};
   double loss[3], trained = read_number("train", "\"test_loss\":");
   for (int i = 0; i < 3; i++) {
-    assert_int_equal(run("$MINNOW eval --device cpu --checkpoint $DIR/run.h5 --data data/digits.h5 --quiet "
+    assert_int_equal(run("$MINNOW eval --device cpu --run $DIR/run.h5 --data data/digits.h5 --quiet "
                          "--json %s >$DIR/eval",
                          named[i]),
                      0);

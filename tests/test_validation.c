@@ -51,16 +51,15 @@ static void a_tenth_is_held_out(void **state) {
   assert_non_null(strstr(r->err, "270 rows, 30 to test, held out by --validation"));
   assert_true(number_in(r->out, "\"horizon\":") == 81); /* epochs of 270 rows */
   double loss = number_in(r->out, "\"test_loss\":");
-  r = run_well("eval --device cpu --checkpoint v.h5 --data numbers.h5 --json");
+  r = run_well("eval --device cpu --run v.h5 --data numbers.h5 --json");
   assert_non_null(strstr(r->err, "30 of 300"));
   assert_non_null(strstr(r->err, "held out by --validation 0.1"));
   assert_true(number_in(r->out, "\"rows\":") == 30);
   assert_true(number_in(r->out, "\"loss\":") == loss);
-  double all = number_in(
-      run_well("eval --device cpu --checkpoint v.h5 --data numbers.h5 --part all --json")->out, "\"loss\":");
-  double train =
-      number_in(run_well("eval --device cpu --checkpoint v.h5 --data numbers.h5 --part train --json")->out,
-                "\"loss\":");
+  double all = number_in(run_well("eval --device cpu --run v.h5 --data numbers.h5 --part all --json")->out,
+                         "\"loss\":");
+  double train = number_in(
+      run_well("eval --device cpu --run v.h5 --data numbers.h5 --part train --json")->out, "\"loss\":");
   assert_true(fabs(300 * all - 270 * train - 30 * loss) < 1e-3 * 300 * all);
   assert_true(fabs(train - loss) > 1e-6);
 }
@@ -84,7 +83,7 @@ static void the_rows_are_the_same_anywhere(void **state) {
 static void predict_takes_any_part(void **state) {
   float all[MANY], train[MANY], test[MANY], again[MANY];
   run_well(TRAIN "--quiet --checkpoint p.h5");
-#define PREDICT "predict --device cpu --quiet --checkpoint p.h5 --force --out out.h5 "
+#define PREDICT "predict --device cpu --quiet --run p.h5 --force --out out.h5 "
   run_well(PREDICT "--data numbers.h5 --part all");
   assert_int_equal(read_outputs("out.h5", all), MANY);
   run_well(PREDICT "--data numbers.h5 --part train");
@@ -142,22 +141,22 @@ static void an_old_run_has_its_own_rows(void **state) {
   write_old("old.h5", "new.h5");
   const char *lines[] = {
       "train --quiet --device cpu --checkpoint old.h5 --resume --epochs 4 --data numbers.h5",
-      "eval --device cpu --checkpoint old.h5 --data numbers.h5",
-      "predict --device cpu --checkpoint old.h5 --data numbers.h5 --out none.h5"};
+      "eval --device cpu --run old.h5 --data numbers.h5",
+      "predict --device cpu --run old.h5 --data numbers.h5 --out none.h5"};
   for (int i = 0; i < 3; i++)
     assert_complains(lines[i], run(lines[i]), 64, i ? "minnow 0.3.0|--part all" : "minnow 0.3.0|--init");
-  run_well("eval --device cpu --checkpoint old.h5 --data numbers.h5 --part all");
-  run_well("eval --device cpu --checkpoint old.h5 --data fewer.h5");
+  run_well("eval --device cpu --run old.h5 --data numbers.h5 --part all");
+  run_well("eval --device cpu --run old.h5 --data fewer.h5");
   run_well("train --quiet --device cpu --init old.h5 --data numbers.h5 --hidden 8 --head 1 --epochs 1");
 }
 
 /* Rows that are not the run's, as their number tells, have no part that it held out. */
 static void other_rows_are_taken_whole(void **state) {
   run_well(TRAIN "--quiet --checkpoint o.h5");
-  const struct result *r = run_well("eval --device cpu --checkpoint o.h5 --data fewer.h5 --json");
+  const struct result *r = run_well("eval --device cpu --run o.h5 --data fewer.h5 --json");
   assert_true(number_in(r->out, "\"rows\":") == 200);
   assert_null(strstr(r->err, "held out"));
-  const char *line = "eval --device cpu --checkpoint o.h5 --data fewer.h5 --part test";
+  const char *line = "eval --device cpu --run o.h5 --data fewer.h5 --part test";
   assert_complains(line, run(line), 64, "--part test|fewer.h5|--part all");
 }
 
@@ -174,10 +173,9 @@ static void what_cannot_be_held_out_is_refused(void **state) {
       {"train --data numbers.h5 --hidden 8 --validation -0.1", 64, "--validation"},
       {"train --data one.h5 --hidden 8 --head 1 --validation 0.5", 65, "single row"},
       {TRAIN "--batch 280", 64, "--batch 280|270 rows"},
-      {"eval --checkpoint run.h5 --data good.h5 --part test", 64, "--part test|good.h5|--part all"},
-      {"predict --checkpoint run.h5 --data good.h5 --out n.h5 --part some", 64,
-       "--part|auto, train, test or all"},
-      {"eval --checkpoint run.h5 --data parts.h5 --part all", 65, "no dataset x|train"},
+      {"eval --run run.h5 --data good.h5 --part test", 64, "--part test|good.h5|--part all"},
+      {"predict --run run.h5 --data good.h5 --out n.h5 --part some", 64, "--part|auto, train, test or all"},
+      {"eval --run run.h5 --data parts.h5 --part all", 65, "no dataset x|train"},
   };
   for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
     uint64_t before = snapshot();

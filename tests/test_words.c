@@ -90,15 +90,15 @@ static double loss_of(const char *line) {
 
 /* Files whose words are some of the model's, so that numbers of their own would be others. */
 static void a_checkpoint_numbers_other_files(void **state) {
-#define EVAL "eval --quiet --json --device cpu --checkpoint run-2.h5 --data "
+#define EVAL "eval --quiet --json --device cpu --run run-2.h5 --data "
   int first = 0;
   while (classes[first] == 0 || classes[first + 1] == 0 || classes[first + 2] == 0) first++;
   write_rows("few.h5", first, first + 3, VARIABLE);
   write_rows("few-numbers.h5", first, first + 3, NUMBERS);
   assert_true(loss_of(EVAL "few.h5") ==
-              loss_of("eval --quiet --json --device cpu --checkpoint run-0.h5 --data few-numbers.h5"));
+              loss_of("eval --quiet --json --device cpu --run run-0.h5 --data few-numbers.h5"));
   assert_non_null(strstr(run_well(EVAL "few.h5")->out, "\"classes\":[\"Zoo\",\"a word of two\","));
-  run_well("predict --quiet --device cpu --checkpoint run-2.h5 --data few.h5 --out few-out.h5");
+  run_well("predict --quiet --device cpu --run run-2.h5 --data few.h5 --out few-out.h5");
   int target[3];
   char names[CLASSES][64];
   hid_t file = H5Fopen("few-out.h5", H5F_ACC_RDONLY, H5P_DEFAULT), type = text_type(64);
@@ -108,9 +108,9 @@ static void a_checkpoint_numbers_other_files(void **state) {
   H5Dclose(set), H5Dclose(of_names), H5Tclose(type), H5Fclose(file);
   for (int i = 0; i < 3; i++) assert_string_equal(names[target[i]], words[classes[first + i]]);
   run_well(TRAIN "--data few.h5 --init run-2.h5 --lr 1e-9 --checkpoint tuned.h5");
-  assert_true(fabs(loss_of("eval --quiet --json --device cpu --checkpoint tuned.h5 --data few.h5") -
+  assert_true(fabs(loss_of("eval --quiet --json --device cpu --run tuned.h5 --data few.h5") -
                    loss_of(EVAL "few.h5")) < 1e-4);
-  assert_complains("eval", run("eval --device cpu --checkpoint run-0.h5 --data few.h5"), 65,
+  assert_complains("eval", run("eval --device cpu --run run-0.h5 --data few.h5"), 65,
                    "few.h5|row 0|none of the classes of run-0.h5 (numbers)");
 }
 
@@ -137,7 +137,7 @@ static void parts_and_resumes_keep_the_numbers(void **state) {
   for (int n = 0; n < ROWS; n++) others[n] = n == 17 ? "c" : words[1];
   assert_true(H5Dwrite(set, type, H5S_ALL, H5S_ALL, H5P_DEFAULT, others) >= 0);
   H5Tclose(type), H5Dclose(set), H5Fclose(file);
-  assert_complains("eval", run("eval --device cpu --checkpoint whole.h5 --data other.h5"), 65,
+  assert_complains("eval", run("eval --device cpu --run whole.h5 --data other.h5"), 65,
                    "other.h5|row 17|'c'|none of the classes of whole.h5 (words)");
 }
 
@@ -196,13 +196,13 @@ static void integers_may_be_numbers(void **state) {
   }
   run_well("train --quiet --device cpu --hidden 8 --steps 9 --data integers.h5 --loss mse --checkpoint "
            "as-numbers.h5");
-  const struct result *r = run_well("eval --device cpu --checkpoint as-numbers.h5 --data integers.h5");
+  const struct result *r = run_well("eval --device cpu --run as-numbers.h5 --data integers.h5");
   assert_non_null(strstr(r->out, "\nr2: "));
 }
 
 /* The other file has as many rows as the run's, which held a quarter out. */
 static void rows_of_another_file_are_all_taken(void **state) {
-#define ROWS_OF(file) "eval --device cpu --checkpoint run-0.h5 --data " file
+#define ROWS_OF(file) "eval --device cpu --run run-0.h5 --data " file
   assert_non_null(strstr(run_well(ROWS_OF("numbers.h5"))->out, "rows: 30\n"));
   x[ROWS - 1][0] += 1;
   write_rows("changed.h5", 0, ROWS, NUMBERS);
@@ -227,7 +227,7 @@ static void targets_of_another_width_are_refused(void **state) {
     H5Fclose(file);
   }
   run_well(TRAIN "--data one.h5 --validation 0.25 --checkpoint one-run.h5");
-  const char *line = "eval --device cpu --checkpoint one-run.h5 --data two.h5";
+  const char *line = "eval --device cpu --run one-run.h5 --data two.h5";
   assert_complains(line, run(line), 65, "one-run.h5|two.h5|2 numbers");
 }
 
@@ -252,13 +252,12 @@ static void names_that_do_not_fit_are_told(void **state) {
   hid_t weights = create_file("weights.h5");
   assert_true(H5Ocopy(file, "model", weights, "model", H5P_DEFAULT, H5P_DEFAULT) >= 0);
   H5Fclose(weights), H5Fclose(file);
-  const char *line =
-      "eval --device cpu --checkpoint weights.h5 --groups 2 --loss cross-entropy --data few.h5";
+  const char *line = "eval --device cpu --run weights.h5 --groups 2 --loss cross-entropy --data few.h5";
   assert_complains(line, run(line), 65, "few.h5|row 0|none of the classes of weights.h5 (numbers)");
-  const struct result *r = run("predict --device cpu --checkpoint run-0.h5 --data few.h5 --out unnamed.h5");
+  const struct result *r = run("predict --device cpu --run run-0.h5 --data few.h5 --out unnamed.h5");
   assert_succeeds("predict", r);
   assert_non_null(strstr(r->err, "unnamed.h5 gets no target: few.h5: dataset y, row 0"));
-  r = run("predict --device cpu --checkpoint whole.h5 --data other.h5 --out others.h5");
+  r = run("predict --device cpu --run whole.h5 --data other.h5 --out others.h5");
   assert_succeeds("predict", r);
   assert_non_null(strstr(r->err, "others.h5 gets no target: other.h5: dataset y, row 17"));
   r = run("diff run-0.h5 run-2.h5");
@@ -390,7 +389,7 @@ static void labels_match_by_their_texts(void **state) {
     write_spelled("own.h5", &spellings[a], labels);
     (void)remove("own-run.h5");
     run_well(TRAIN "--data own.h5 --checkpoint own-run.h5");
-#define SCORE "eval --quiet --json --device cpu --checkpoint own-run.h5 --data "
+#define SCORE "eval --quiet --json --device cpu --run own-run.h5 --data "
     const double own = loss_of(SCORE "own.h5");
     for (int b = 0; b < SPELLINGS; b++) {
       write_spelled("their.h5", &spellings[b], labels);

@@ -63,7 +63,7 @@ all <<E
   65 verify cut.h5 --json
   65 train --data cut.h5 --hidden 8 --quiet
   65 parity $digits
-  66 eval --checkpoint none.h5 --data $digits
+  66 eval --run none.h5 --data $digits
 E
 cp run.h5 other.h5
 cp run.h5 resumed.h5
@@ -71,10 +71,10 @@ all <<E
   0 train --device cpu --quiet --checkpoint run.h5 --resume --data $digits --plot run.svg
   0 train --device cpu --checkpoint adamw.h5 --resume --data $digits --epochs 1 --lr 0.001
   0 train $data --steps 2 --init wide.h5
-  0 eval --device cpu --checkpoint best.h5 --data $digits
-  0 eval --device cpu --checkpoint other.h5 --data $digits --part train --json
-  0 predict --device cpu --checkpoint other.h5 --data $digits --out outputs.h5 --quiet
-  0 predict --device cpu --checkpoint wide.h5 --data $digits --out wide-outputs.h5 --part train
+  0 eval --device cpu --run best.h5 --data $digits
+  0 eval --device cpu --run other.h5 --data $digits --part train --json
+  0 predict --device cpu --run other.h5 --data $digits --out outputs.h5 --quiet
+  0 predict --device cpu --run wide.h5 --data $digits --out wide-outputs.h5 --part train
   0 plot run.jsonl --out again.svg
   0 info best.h5
   0 info teacher.h5 --json

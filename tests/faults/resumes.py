@@ -32,7 +32,7 @@ ENDS = [signal.SIGINT, signal.SIGTERM, signal.SIGHUP]
 ALWAYS = ["--device", "cpu", "--verbose"]
 # Rows without a test part: the outputs for others.
 ROWS = ["train --device cpu --quiet --data digits.h5 --hidden 16 --epochs 1 --checkpoint model.h5",
-        "predict --device cpu --quiet --data digits.h5 --part train --checkpoint model.h5 --out rows.h5"]
+        "predict --device cpu --quiet --data digits.h5 --part train --run model.h5 --out rows.h5"]
 
 # Options, each with how often it is drawn, and its values; None: a flag.
 SYNTHETIC = {"test-rows": (0.6, 0, 1, 20), "head": (0.5, 1, 4),

@@ -45,8 +45,7 @@ static const char *const options[] = {
     "train\n--synthetic\n4096\n--in\n64\n--hidden\n32\n--optimizer\nadamw\n--schedule\nstep\n--step-"
     "every\n5\n"
     "--warmup\n3\n--seed\n18446744073709551615\n",
-    "eval\n--checkpoint\nrun.h5\n--data\nd.h5\n--device\ncuda:1\n--precision\nbf16\n",
-    "plot\na\nb\n--out\nf.svg\n",
+    "eval\n--run\nrun.h5\n--data\nd.h5\n--device\ncuda:1\n--precision\nbf16\n", "plot\na\nb\n--out\nf.svg\n",
     "data=d.h5\nhidden=128,128\nepochs=0\nsteps=500\nlr=0.01\nnesterov=yes\nloss=auto\nsave-every=500\n"};
 
 static void write_text(const char *folder, const char *kind, int number, const char *text) {

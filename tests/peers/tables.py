@@ -108,7 +108,7 @@ def minnow(program, data, seed, options, checkpoint):
   run([program, "train", "--data", data, "--hidden", str(HIDDEN), "--seed", str(seed), "--checkpoint", checkpoint,
        "--quiet", *options])
   seconds = time.perf_counter() - start
-  scores = json.loads(run([program, "eval", "--data", data, "--checkpoint", checkpoint, "--json"]))
+  scores = json.loads(run([program, "eval", "--data", data, "--run", checkpoint, "--json"]))
   return scores["r2"][0] if scores["accuracy"] is None else scores["accuracy"], seconds
 
 

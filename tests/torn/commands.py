@@ -103,15 +103,15 @@ def on_written(trial, draw, folder, count, scratch):
         yield "verify", path, "--json"
         if kind in ("momentum", "adamw", "alone"):
             yield "diff", path, folder / f"{kind}.h5"
-            yield "eval", "--checkpoint", path, "--data", folder / "classes.h5"
-            yield "predict", "--checkpoint", path, "--data", folder / "classes.h5", "--out", out
+            yield "eval", "--run", path, "--data", folder / "classes.h5"
+            yield "predict", "--run", path, "--data", folder / "classes.h5", "--out", out
             yield "train", "--init", path, "--data", folder / "classes.h5", "--hidden", "4,4", *course
         elif kind.startswith("cases"):
             yield "parity", path
         else:
             yield "train", "--data", path, "--hidden", "4", *course
-            yield "eval", "--checkpoint", scratch / "run.h5", "--data", path
-            yield "predict", "--checkpoint", scratch / "run.h5", "--data", path, "--out", out
+            yield "eval", "--run", scratch / "run.h5", "--data", path
+            yield "predict", "--run", scratch / "run.h5", "--data", path, "--out", out
 
     variants = sorted(p for p in folder.iterdir() if re.match(r"\d+-", p.name))
     for kind in sorted({re.sub(r"^\d+-|\.h5$", "", p.name) for p in variants}):

@@ -119,8 +119,9 @@ static mn_status check_output(const char *name, const char *path, int may_exist,
 
 mn_status mn_files_check(const struct mn_options *o) {
   enum { WRITTEN = 3, OTHERS = 5 };
-  const struct file files[] = {{"--out", o->out},   {"--log", o->log},   {"--plot", o->plot},
-                               {"--data", o->data}, {"--init", o->init}, {"--checkpoint", o->checkpoint}};
+  const struct file files[] = {{"--out", o->out},   {"--log", o->log},
+                               {"--plot", o->plot}, {"--data", o->data},
+                               {"--init", o->init}, {o->run ? "--run" : "--checkpoint", o->checkpoint}};
   for (int i = 0; i < OTHERS; i++) {
     for (int k = i + 1; i < WRITTEN && k < OTHERS; k++) MN_TRY(check_distinct(&files[i], &files[k], 0));
     if (i < WRITTEN || o->command == MN_COMMAND_TRAIN) MN_TRY(check_distinct(&files[i], &files[OTHERS], 1));

@@ -224,7 +224,7 @@ mn_status mn_log_close(struct mn_log *log, mn_status status) {
   if (log->file && fclose(log->file) != 0 && !log->error) log->error = errno;
   log->file = NULL;
   if (status != MN_OK || !log->error) return status;
-  return mn_fail(MN_IO, "--log %s: %s; %s: a run with --checkpoint goes on by --resume", log->path,
+  return mn_fail(MN_IO, "--log %s: %s; %s: a run with --run goes on by --resume", log->path,
                  strerror(log->error),
                  log->error == EFBIG ? "raise the limit on file sizes (ulimit -f)" : "free some space");
 }

@@ -57,7 +57,7 @@ struct mn_options {
 #include "train/command/options_list.h"
 #undef HEADING
 #undef OPTION
-  char in_run[2][4096]; /* the paths of checkpoint and log that --run implies */
+  char in_run[3][4096]; /* the paths of checkpoint and log that --run implies, and of --init */
   char given[96];       /* whether the user gave an option, by its index in the table; see mn_options_given */
 };
 

@@ -131,9 +131,9 @@ OPTION(INTEGER, rank_timeout, "rank-timeout", "SECONDS", TRAIN, 0, 0, 1e6, "30",
 HEADING("Checkpoints", "--run digits --save-every 60s --best")
 OPTION(TEXT, run, "run", "DIR", RUNS, 0, 0, 0, NULL,
        "folder that train makes for checkpoint.h5, which has all that resuming needs, and log.jsonl",
-       .excludes = "checkpoint")
-OPTION(TEXT, checkpoint, "checkpoint", "F", RUNS, 0, 0, 0, NULL,
-       "HDF5 file of the parameters and of all that resuming needs", .required = READS, .excludes = "run")
+       .required = READS, .excludes = "checkpoint")
+OPTION(TEXT, checkpoint, "checkpoint", "F", TRAIN, 0, 0, 0, NULL,
+       "HDF5 file of the parameters and of all that resuming needs", .excludes = "run")
 OPTION(EVERY, save_every, "save-every", "N|30s", TRAIN, KEPT, 1, 1e9, NULL,
        "save each N steps or so many seconds, beside the training, not at the end alone; one that falls due "
        "while another is being written follows it",

@@ -329,10 +329,11 @@ mn_status mn_options_check(const struct mn_options *o) {
   return MN_OK;
 }
 
-/* The files of --run. */
+/* The files of --run, and of another run for --init. */
 static mn_status find_run(struct mn_options *o) {
   static const char *const names[] = {MN_RUN_CHECKPOINT, MN_RUN_LOG};
   const int trains = o->command == MN_COMMAND_TRAIN;
+  if (o->init) o->init = mn_run_read(o->in_run[2], o->init, names[0]);
   if (!o->run || o->checkpoint) return MN_OK; /* both: they exclude each other */
   for (int i = 0; i <= trains; i++)
     if (mn_run_file(o->in_run[i], o->run, names[i]) != 0)

@@ -81,7 +81,6 @@ static const struct {
     {TRAIN, "force", NULL, "replace the --plot if it exists"},
     {READS, "precision", "auto", "of the matrix products' inputs; auto: the checkpoint's"},
     {READS, "run", NULL, "folder of a run, or its best.h5 or any checkpoint, to read the parameters from"},
-    {READS, "checkpoint", NULL, "HDF5 file to read the parameters from"},
     {READS, "groups", "auto", "groups of each block; auto: the checkpoint's; weights alone have none"},
     {READS, "eps", NULL, "added to the variance, of weights alone"},
     {READS, "slope", NULL, "of the leaky ReLU below 0, of weights alone"},
@@ -97,11 +96,10 @@ enum { VARIANTS = sizeof variants / sizeof *variants };
 
 const struct mn_command_row mn_command_rows[] = {
     {"train", "", 0, 0, "", "Train a stack of blocks on the rows of --data or --synthetic.",
-     "--data rows.h5 --hidden 128,128 --checkpoint run.h5"},
-    {"eval", "", 0, 0, "", "Loss and scores of a checkpoint on a dataset.",
-     "--checkpoint run.h5 --data rows.h5"},
+     "--data rows.h5 --hidden 128,128 --run digits"},
+    {"eval", "", 0, 0, "", "Loss and scores of a checkpoint on a dataset.", "--run digits --data rows.h5"},
     {"predict", "", 0, 0, "", "Write the outputs of a checkpoint for the rows of a dataset.",
-     "--checkpoint run.h5 --data rows.h5 --out outputs.h5"},
+     "--run digits --data rows.h5 --out outputs.h5"},
     {"gradcheck", "", 0, 0, "", "Check every gradient against central differences, in fp64.",
      "--hidden 8,8 --in 6 --groups 2"},
     {"parity", "F", 1, 1, "one file of cases", "Run the cases of F and print the error of each tensor.",
@@ -109,11 +107,11 @@ const struct mn_command_row mn_command_rows[] = {
     {"bench", "", 0, 0, "", "Time a training step, bare products and the copy rate.",
      "--batch 1024 --in 8192 --hidden 8192 --groups 512 --precision bf16"},
     {"plot", "LOG...", 1, 1 << 20, "one log or several", "Draw loss, metric and learning rate of runs.",
-     "run.jsonl --out run.svg"},
-    {"info", "F", 1, 1, "one HDF5 file", "Say what a dataset or a checkpoint holds.", "run.h5"},
-    {"verify", "F", 1, 1, "one HDF5 file", "Check every checksum of a file.", "run.h5"},
+     "digits --out digits.svg"},
+    {"info", "F", 1, 1, "one HDF5 file", "Say what a dataset or a checkpoint holds.", "digits"},
+    {"verify", "F", 1, 1, "one HDF5 file", "Check every checksum of a file.", "digits"},
     {"diff", "A B", 2, 2, "two checkpoints", "Say where two checkpoints differ, in units in the last place.",
-     "run.h5 other.h5"},
+     "digits try"},
 };
 _Static_assert(sizeof mn_command_rows / sizeof *mn_command_rows == MN_COMMANDS, "a row for each command");
 

@@ -110,7 +110,7 @@ void mn_saves_tell(struct mn_saves *s) {
   int64_t saved = -1;
   if (!s->saver && mn_watchdog_wants_save()) {
     mn_watchdog_saved();
-    mn_announce(o, "nothing is saved: SIGUSR1 asks for it, but there is no --checkpoint");
+    mn_announce(o, "nothing is saved: SIGUSR1 asks for it, but there is no --run");
   }
   if (s->saver && !s->has_best) (void)note_failure(s, 0);
   if (!s->saver || !o->verbose || mn_saver_poll(s->saver, &saved) != MN_OK || saved <= s->told) return;

@@ -61,9 +61,9 @@ mn_status mn_session_train(struct mn_session *session, const struct mn_options *
  * was set meanwhile. MN_USAGE: a resumed run was trained without. */
 mn_status mn_session_columns(struct mn_session *session, const int *stop);
 
-/* mn_session_train for `eval` and `predict`: model, parameters and precision come from --checkpoint, rows
+/* mn_session_train for `eval` and `predict`: model, parameters and precision come from --run, rows
  * from --data by --part. If a run used --validation and --data has its rows, by their fingerprint, the seed
- * determines which rows it held out. If --checkpoint is a file of weights alone, sizes follow from the
+ * determines which rows it held out. If --run is a file of weights alone, sizes follow from the
  * weights; groups, constants and loss are the options'. MN_USAGE names a missing option. */
 mn_status mn_session_read(struct mn_session *session, const struct mn_options *options, int targets);
 

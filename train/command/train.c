@@ -505,7 +505,7 @@ static mn_status run(struct run *r, FILE *out) {
   if (strcmp(ended, "signal") == 0) /* goes before a log too short for a picture */
     return mn_fail(MN_INTERRUPTED, "stopped by %s after step %ld of %ld; %s", strsignal(r->signal),
                    (long)*step, (long)horizon,
-                   o->checkpoint ? "--resume goes on from there" : "without --checkpoint it is lost");
+                   o->checkpoint ? "--resume goes on from there" : "without --run it is lost");
   if (r->saves.failure.status == MN_OK) return drawn;
   return mn_fail(r->saves.failure.status, "%s: step %ld is saved, but an earlier save failed: %s",
                  o->checkpoint, (long)r->saves.snapshot, r->saves.failure.message);
