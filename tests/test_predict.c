@@ -45,10 +45,10 @@ static void rows_have_their_number_and_target(void **state) {
   const int counts[] = {ROWS, ROWS - HELD, HELD, HELD};
   static float all[ROWS * TARGETS];
   int taken[ROWS] = {0};
-  run_well(TRAIN "--data numbers.h5 --validation 0.1 --checkpoint v.h5");
+  run_well(TRAIN "--data numbers.h5 --validation 0.1 --run v");
   for (int p = 0; p < 4; p++) {
     char line[300];
-    snprintf(line, sizeof line, PREDICT "--run v.h5 --data numbers.h5 --part %s", parts[p]);
+    snprintf(line, sizeof line, PREDICT "--run v --data numbers.h5 --part %s", parts[p]);
     const struct result *r = run_well(line);
     assert_int_equal(strstr(r->err, "30 of 300, those that the run held out") != NULL, p >= 2);
     assert_int_equal(get("out.h5", "row", H5T_NATIVE_INT64, 1, row), counts[p]);
@@ -68,14 +68,14 @@ static void rows_have_their_number_and_target(void **state) {
 }
 
 static void classes_are_targets_too(void **state) {
-  run_well(TRAIN "--data classes.h5 --checkpoint c.h5");
+  run_well(TRAIN "--data classes.h5 --run c");
   for (int named = 0; named < 2; named++) {
-    run_well(named ? PREDICT "--run c.h5 --data classes.h5 --y names/many"
-                   : PREDICT "--run c.h5 --data classes.h5");
+    run_well(named ? PREDICT "--run c --data classes.h5 --y names/many"
+                   : PREDICT "--run c --data classes.h5");
     assert_int_equal(get("out.h5", "target", H5T_NATIVE_INT, 1, class), ROWS);
     assert_memory_equal(class, named ? many : labels, sizeof class);
   }
-  const char *line = PREDICT "--run c.h5 --data classes.h5 --y names/none";
+  const char *line = PREDICT "--run c --data classes.h5 --y names/none";
   assert_complains(line, run(line), 65, "names/none");
 }
 
@@ -83,12 +83,12 @@ static void classes_are_targets_too(void **state) {
  */
 static void targets_may_be_missing(void **state) {
   static float known[ROWS * TARGETS];
-  run_well(TRAIN "--data numbers.h5 --validation 0.1 --checkpoint m.h5");
-  run_well(PREDICT "--run m.h5 --data numbers.h5 --part all");
+  run_well(TRAIN "--data numbers.h5 --validation 0.1 --run m");
+  run_well(PREDICT "--run m --data numbers.h5 --part all");
   assert_int_equal(get("out.h5", "y", H5T_NATIVE_FLOAT, 2, known), ROWS);
   for (int unknown = 0; unknown < 2; unknown++) {
-    const struct result *r = run_well(unknown ? PREDICT "--run m.h5 --data unknown.h5 --part all"
-                                              : PREDICT "--run m.h5 --data unlabeled.h5");
+    const struct result *r = run_well(unknown ? PREDICT "--run m --data unknown.h5 --part all"
+                                              : PREDICT "--run m --data unlabeled.h5");
     assert_int_equal(strstr(r->err, "warning: ") && strstr(r->err, "row 7, column 2"), unknown);
     assert_null(strstr(r->out, "target"));
     assert_int_equal(get("out.h5", "target", H5T_NATIVE_FLOAT, 2, target), -1);
@@ -115,9 +115,10 @@ static void write_steep(const char *name, const char *from) {
 static void probabilities_are_the_softmax(void **state) {
   static float logits[ROWS * 5];
   static int of_logits[ROWS];
-  run_well(TRAIN "--data classes.h5 --checkpoint p.h5");
-  write_steep("steep.h5", "p.h5");
-  static const char *const models[] = {"p.h5", "p.h5 --precision fp64", "steep.h5 --groups 2"};
+  run_well(TRAIN "--data classes.h5 --run p");
+  write_steep("steep.h5", "p/checkpoint.h5");
+  static const char *const models[] = {"p/checkpoint.h5", "p/checkpoint.h5 --precision fp64",
+                                       "steep.h5 --groups 2"};
   for (int m = 0; m < 3; m++) {
     char line[300];
     snprintf(line, sizeof line, PREDICT "--data classes.h5 --run %s", models[m]);
@@ -136,9 +137,9 @@ static void probabilities_are_the_softmax(void **state) {
         assert_true(fabs((double)y[n * 5 + k] - 1 / sum) < 1e-6);
       }
   }
-  run_well(TRAIN "--data numbers.h5 --checkpoint mse.h5");
-  const char *line = "predict --device cpu --out none.h5 --probabilities --run mse.h5 --data numbers.h5";
-  assert_complains(line, run(line), 64, "--probabilities|mse.h5|leave");
+  run_well(TRAIN "--data numbers.h5 --run mse");
+  const char *line = "predict --device cpu --out none.h5 --probabilities --run mse --data numbers.h5";
+  assert_complains(line, run(line), 64, "--probabilities|mse/checkpoint.h5|leave");
   assert_int_equal(access("none.h5", F_OK), -1);
 }
 
@@ -156,11 +157,11 @@ static double at(const json_t *object, const char *key, size_t k) {
 
 /* Scores from outputs and targets as predict wrote them. */
 static void numbers_are_scored(void **state) {
-  run_well(TRAIN "--data numbers.h5 --checkpoint n.h5");
-  run_well(PREDICT "--run n.h5 --data numbers.h5");
+  run_well(TRAIN "--data numbers.h5 --run n");
+  run_well(PREDICT "--run n --data numbers.h5");
   static double wide[ROWS * TARGETS];
   assert_int_equal(get("out.h5", "y", H5T_NATIVE_DOUBLE, 2, wide), ROWS);
-  json_t *object = eval(EVAL "--json --run n.h5 --data numbers.h5");
+  json_t *object = eval(EVAL "--json --run n --data numbers.h5");
   double all = 0;
   assert_int_equal(json_array_size(json_object_get(object, "r2")), TARGETS);
   assert_int_equal(json_array_size(json_object_get(object, "rmse")), TARGETS);
@@ -183,7 +184,7 @@ static void numbers_are_scored(void **state) {
   assert_true(fabs(loss - all / ROWS / TARGETS) < 1e-5 * loss);
   assert_true(json_is_null(json_object_get(object, "accuracy")));
   json_decref(object);
-  const char *out = run_well(EVAL "--run n.h5 --data numbers.h5")->out;
+  const char *out = run_well(EVAL "--run n --data numbers.h5")->out;
   assert_int_equal(strncmp(out, "rows: 300\nloss: ", 16), 0);
   assert_int_equal(lines(out), 4);
   assert_non_null(strstr(out, " none ")); /* the R2 of a constant target */
@@ -192,15 +193,15 @@ static void numbers_are_scored(void **state) {
 
 static void classes_are_counted(void **state) {
   static const char *const precisions[] = {"fp32", "fp64"};
-  run_well(TRAIN "--data classes.h5 --checkpoint k.h5");
+  run_well(TRAIN "--data classes.h5 --run k");
   for (int p = 0; p < 2; p++) {
     char line[300];
     long counts[5][5] = {0}, in_text;
-    snprintf(line, sizeof line, PREDICT "--run k.h5 --data classes.h5 --precision %s", precisions[p]);
+    snprintf(line, sizeof line, PREDICT "--run k --data classes.h5 --precision %s", precisions[p]);
     run_well(line);
     assert_int_equal(get("out.h5", "label", H5T_NATIVE_INT, 1, label), ROWS);
     for (int n = 0; n < ROWS; n++) counts[labels[n]][label[n]]++;
-    snprintf(line, sizeof line, EVAL "--json --run k.h5 --data classes.h5 --precision %s", precisions[p]);
+    snprintf(line, sizeof line, EVAL "--json --run k --data classes.h5 --precision %s", precisions[p]);
     json_t *object = eval(line), *matrix = json_object_get(object, "confusion");
     double right = 0;
     assert_int_equal(json_array_size(matrix), 5);
@@ -217,7 +218,7 @@ static void classes_are_counted(void **state) {
     }
     assert_true(fabs(json_number_value(json_object_get(object, "accuracy")) - right / ROWS) < 1e-12);
     json_decref(object);
-    snprintf(line, sizeof line, EVAL "--run k.h5 --data classes.h5 --precision %s", precisions[p]);
+    snprintf(line, sizeof line, EVAL "--run k --data classes.h5 --precision %s", precisions[p]);
     char *text = (char *)run_well(line)->out;
     assert_int_equal(strncmp(text, "rows: 300\nloss: ", 16), 0);
     assert_int_equal(lines(text), 6 + 5);
@@ -233,12 +234,12 @@ static void classes_are_counted(void **state) {
 }
 
 static void many_classes_have_no_matrix(void **state) {
-  run_well(TRAIN "--data classes.h5 --y names/many --checkpoint many.h5");
-  json_t *object = eval(EVAL "--json --run many.h5 --data classes.h5 --y names/many");
+  run_well(TRAIN "--data classes.h5 --y names/many --run many");
+  json_t *object = eval(EVAL "--json --run many --data classes.h5 --y names/many");
   assert_int_equal(json_array_size(json_object_get(object, "recall")), MOST);
   assert_null(json_object_get(object, "confusion"));
   json_decref(object);
-  const char *out = run_well(EVAL "--run many.h5 --data classes.h5 --y names/many")->out;
+  const char *out = run_well(EVAL "--run many --data classes.h5 --y names/many")->out;
   assert_int_equal(lines(out), 5);
   assert_null(strstr(out, "confusion"));
 }

@@ -41,6 +41,13 @@ run 0 "loss" "${train[@]}" --epochs 1 --run empty
 run 66 "nothing" train --device cpu --run nothing --resume
 run 73 "no/such/folder" "${train[@]}" --run no/such/folder
 
+# A run that ends before its first save keeps its log aside, and the same command can be tried again.
+for n in 1 2; do
+  run 1 "is not finite" "${train[@]}" --run diverged --optimizer sgd --lr 1e30 --epochs 2
+  [ "$(cd diverged && echo *)" = "$([ $n = 1 ] && echo log.unsaved-1.jsonl || echo log.unsaved-1.jsonl log.unsaved-2.jsonl)" ] || fail "diverged holds $(ls diverged)"
+done
+run 0 "loss" "${train[@]}" --run diverged --epochs 1
+
 # It goes on, in the same bytes where it was copied, and where it was moved with its data.
 cp -r digits copy
 run 0 "loss" train --device cpu --run digits --resume --epochs 3
@@ -67,4 +74,4 @@ if command -v gnuplot >/dev/null; then run 0 "" plot digits empty --out runs.svg
 [ "$(cat code)" = 73 ] || fail "a locked folder was taken"
 run 64 "exclude each other" "${train[@]}" --run other --checkpoint other.h5
 run 64 "leave --log other.jsonl out" "${train[@]}" --run other --log other.jsonl
-echo "$((passed + 3)) passed, 0 failed"
+echo "$((passed + 5)) passed, 0 failed"

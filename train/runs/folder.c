@@ -18,10 +18,12 @@ const char *mn_run_read(char out[MN_ATOMIC_FILE_PATH], const char *path, const c
   return stat(path, &found) == 0 && S_ISDIR(found.st_mode) && mn_run_file(out, path, name) == 0 ? out : path;
 }
 
-/* The first name in the folder, in order; "" if it is empty. */
+/* The first name in the folder, in order, but for logs of runs that saved nothing; "" without one. */
 static void look(void *to, const char *entry) {
   char *first = to;
-  if (strcmp(entry, ".") != 0 && strcmp(entry, "..") != 0 && (!*first || strcmp(entry, first) < 0))
+  const int unsaved = strncmp(entry, "log.unsaved-", 12) == 0;
+  if (strcmp(entry, ".") != 0 && strcmp(entry, "..") != 0 && !unsaved &&
+      (!*first || strcmp(entry, first) < 0))
     snprintf(first, MN_ATOMIC_FILE_PATH, "%s", entry);
 }
 
