@@ -192,6 +192,11 @@ static inline int sweep(const char *path, const struct stat *status, int kind, s
 
 /* Files to run on. */
 
+/* Removes the folder of a run, if there is one. */
+static inline void forget(const char *name) {
+  (void)nftw(name, sweep, 16, FTW_DEPTH | FTW_PHYS);
+}
+
 static inline void put(hid_t file, const char *name, hid_t type, int rank, const hsize_t *sizes,
                        const void *values) {
   put_dataset(file, name, type, rank, sizes, H5P_DEFAULT, type, values);

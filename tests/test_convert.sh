@@ -197,9 +197,9 @@ rows , >e.csv
 : >empty.csv
 printf 'PK\x03\x04,,,,' >a.csv/zip
 printf 'Dear reader, this is no table,\nbut a letter, as you see.\n' >letter.txt
-for line in "train --hidden 8 --groups 2" "eval --run run.h5" "predict --run run.h5 --out o.h5"; do
+for line in "train --hidden 8 --groups 2" "eval --run run" "predict --run run --out o.h5"; do
   for data in e.csv a.csv/zip letter.txt empty.csv; do
-    [ -e run.h5 ] || "$minnow" train --quiet --device cpu --synthetic 64 --in 2 --hidden 8 --groups 2 --head 1 --steps 1 --checkpoint run.h5 >/dev/null
+    [ -e run/checkpoint.h5 ] || "$minnow" train --quiet --device cpu --synthetic 64 --in 2 --hidden 8 --groups 2 --head 1 --steps 1 --run run >/dev/null
     code=0
     # shellcheck disable=SC2086 # a list of words
     "$minnow" $line --device cpu --data $data >out 2>err || code=$?

@@ -193,7 +193,7 @@ static void a_run_says_what_it_is(void **state) {
   assert_says(r, "training: adamw, rate 0.007, weight decay 0.365, cosine after 38 steps of warm-up; 384 "
                  "steps of 32 rows, 1.00 epochs");
   assert_says(r, "the model is not saved without --run DIR");
-  r = run(FIRST "--optimizer sgd --checkpoint saved.h5");
+  r = run(FIRST "--optimizer sgd --run saved");
   assert_says(r, "training: sgd, rate 0.05, constant after 38 steps");
   assert_null(strstr(r->err, "not saved"));
 }

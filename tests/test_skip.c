@@ -37,7 +37,7 @@ static int set_up_rows(void **state) {
   write_rows("fine.h5", -1, -1);
   write_rows("over.h5", 40, -1);
   write_rows("test.h5", -1, 70);
-  assert_succeeds("train", run("train " MODEL "--quiet --data fine.h5 --checkpoint fine-run.h5"));
+  assert_succeeds("train", run("train " MODEL "--quiet --data fine.h5 --run fine-run"));
   return 0;
 }
 
@@ -62,14 +62,14 @@ static const char *read_text(const char *name) {
 
 /* 6 steps an epoch, in one of which is the row: each is told of, in the log and in the sums. */
 static void skipped_steps_are_told(void **state) {
-  const struct result *r = run(OVER "--on-nonfinite skip --json --checkpoint told.h5 --log told.jsonl");
+  const struct result *r = run(OVER "--on-nonfinite skip --json --run told");
   assert_succeeds("train", r);
   assert_has(r->out, "\"skipped\":2,");
   assert_int_equal(times_in(r->err, " was skipped, and updated nothing: the output of blocks.0, row "), 2);
   assert_int_equal(times_in(r->err, " (steps skipped: 1), test loss "), 2);
   assert_has(r->err, "steps skipped for values that were not finite: 2 of the run's 12");
-  assert_has(run("info told.h5")->out, "  skipped: 2\n");
-  const char *log = read_text("told.jsonl");
+  assert_has(run("info told/checkpoint.h5")->out, "  skipped: 2\n");
+  const char *log = read_text("told/log.jsonl");
   assert_int_equal(times_in(log, "\"loss\":null,\"rate\":0.05,\"skipped\":\"the output of blocks.0, row "),
                    2);
   assert_has(log, "\"ended\":\"horizon\",\"skipped\":2,");
@@ -77,10 +77,10 @@ static void skipped_steps_are_told(void **state) {
   assert_string_equal(r->err, "");
   assert_has(r->out, "skipped: 2\n");
   if (system("command -v gnuplot >/dev/null 2>&1") == 0)
-    assert_succeeds("plot", run("plot told.jsonl --out told.svg"));
-  r = run("train " MODEL "--data fine.h5 --json --log fine.jsonl");
+    assert_succeeds("plot", run("plot told/log.jsonl --out told.svg"));
+  r = run("train " MODEL "--data fine.h5 --json --run fine");
   assert_has(r->out, "\"skipped\":0,");
-  assert_int_equal(times_in(r->err, "skipped") + times_in(read_text("fine.jsonl"), "\"skipped\""), 0);
+  assert_int_equal(times_in(r->err, "skipped") + times_in(read_text("fine/log.jsonl"), "\"skipped\""), 0);
 }
 
 /* Whatever is fused, the line names the block in which the value is. */
@@ -102,43 +102,42 @@ static void every_plan_names_the_block(void **state) {
 
 /* To stop is the default; who then resumes with skip goes on beyond that step. */
 static void a_diverged_run_may_skip(void **state) {
-  const char *stops = OVER "--quiet --save-every 1 --checkpoint stops.h5";
+  const char *stops = OVER "--quiet --save-every 1 --run stops";
   assert_complains(stops, run(stops), 1, "training diverged at step |: the output of blocks.0, row ");
-  assert_complains("again", run("train --quiet --device cpu --checkpoint stops.h5 --resume"), 1,
+  assert_complains("again", run("train --quiet --device cpu --run stops --resume"), 1,
                    "training diverged at step |: the output of blocks.0, row ");
-  const struct result *r = run("train --device cpu --checkpoint stops.h5 --resume --on-nonfinite skip");
+  const struct result *r = run("train --device cpu --run stops --resume --on-nonfinite skip");
   assert_succeeds("resumed", r);
   assert_has(r->err, "resumed with --on-nonfinite skip (was stop)");
   assert_has(r->out, "step: 12\nhorizon: 12\n");
-  assert_has(run("info stops.h5")->out, "--on-nonfinite");
+  assert_has(run("info stops/checkpoint.h5")->out, "--on-nonfinite");
   const char *other = OVER "--on-nonfinite ignore";
   assert_complains(other, run(other), 64, "--on-nonfinite 'ignore'|stop or skip");
 }
 
 /* Rows to test on are not training's: they are named, and nothing they give is the best. */
 static void test_rows_blame_no_training(void **state) {
-  const struct result *r =
-      run("train " MODEL "--data test.h5 --best --checkpoint test-run.h5 --log test.jsonl");
+  const struct result *r = run("train " MODEL "--data test.h5 --best --run test-run");
   assert_succeeds("train", r);
   assert_int_equal(
       times_in(r->err, ": no test loss: the output of blocks.0, row 70 of the test rows is not finite (so in "
                        "1 of 1 batches to test on); training goes on\n"),
       2);
   assert_int_equal(times_in(r->err, "diverged"), 0);
-  assert_int_equal(access("test-run.best.h5", F_OK), -1);
-  assert_int_equal(times_in(read_text("test.jsonl"), "\"test_loss\":null,\"time\""), 2);
-  assert_succeeds("the same training", run("train " MODEL "--data fine.h5 --quiet --checkpoint same.h5"));
-  assert_same("fine-run.h5", "same.h5");
+  assert_int_equal(access("test-run/best.h5", F_OK), -1);
+  assert_int_equal(times_in(read_text("test-run/log.jsonl"), "\"test_loss\":null,\"time\""), 2);
+  assert_succeeds("the same training", run("train " MODEL "--data fine.h5 --quiet --run same"));
+  assert_same("fine-run/checkpoint.h5", "same/checkpoint.h5");
 }
 
 static void eval_and_predict_name_the_row(void **state) {
-  const char *lines[] = {"eval --device cpu --run fine-run.h5 --data test.h5 --json",
-                         "predict --device cpu --run fine-run.h5 --data test.h5 --part test --out o.h5"};
+  const char *lines[] = {"eval --device cpu --run fine-run --data test.h5 --json",
+                         "predict --device cpu --run fine-run --data test.h5 --part test --out o.h5"};
   for (int i = 0; i < 2; i++)
     assert_complains(lines[i], run(lines[i]), 1,
                      "the output of blocks.0, row 70 is not finite|leave such rows out");
   assert_int_equal(access("o.h5", F_OK), -1);
-  assert_succeeds("train part", run("predict --device cpu --run fine-run.h5 --data test.h5 --part train "
+  assert_succeeds("train part", run("predict --device cpu --run fine-run --data test.h5 --part train "
                                     "--out o.h5"));
 }
 

@@ -158,9 +158,9 @@ static void runs_on_data_of_any_size(void **state) {
       targets[n] = ldexp(1e3 * (y[n] - 1e6) + 2, powers[k][1]);
     }
     write_rows("sized.h5", H5T_NATIVE_DOUBLE, x, H5T_NATIVE_DOUBLE, targets);
-    snprintf(line, sizeof line, TRAIN "--data sized.h5 --checkpoint sized-%d.h5", k);
+    snprintf(line, sizeof line, TRAIN "--data sized.h5 --run sized-%d", k);
     run_well(line);
-    snprintf(line, sizeof line, "sized-%d.h5", k);
+    snprintf(line, sizeof line, "sized-%d/checkpoint.h5", k);
     struct mn_checkpoint *c;
     assert_int_equal(mn_checkpoint_load(&c, line), MN_OK);
     if (!first) first = c;
@@ -168,7 +168,7 @@ static void runs_on_data_of_any_size(void **state) {
       assert_memory_equal(c->tensors[i].value, first->tensors[i].value,
                           (size_t)(c->tensors[i].rows * c->tensors[i].cols) * c->tensors[i].real);
     if (c != first) mn_checkpoint_free(c);
-    snprintf(line, sizeof line, "eval --quiet --device cpu --data sized.h5 --run sized-%d.h5", k);
+    snprintf(line, sizeof line, "eval --quiet --device cpu --data sized.h5 --run sized-%d", k);
     const struct result *r = run_well(line);
     char *at = strstr(r->out, "r2: ");
     assert_non_null(at);
@@ -176,7 +176,7 @@ static void runs_on_data_of_any_size(void **state) {
     if (strncmp(at, r2, strlen("r2: 0.123456")) != 0 || strstr(r->out, "loss: 0\n") || strstr(r->out, "inf"))
       fail_msg("times 2^%d, 2^%d: %s, not %s", powers[k][0], powers[k][1], r->out, r2);
     snprintf(line, sizeof line,
-             "predict --quiet --device cpu --data sized.h5 --force --out sized-out.h5 --run sized-%d.h5", k);
+             "predict --quiet --device cpu --data sized.h5 --force --out sized-out.h5 --run sized-%d", k);
     run_well(line);
     hid_t file = H5Fopen("sized-out.h5", H5F_ACC_RDONLY, H5P_DEFAULT), set = H5Dopen2(file, "y", H5P_DEFAULT);
     assert_true(H5Dread(set, H5T_NATIVE_DOUBLE, H5S_ALL, H5S_ALL, H5P_DEFAULT, predicted) >= 0);
@@ -221,39 +221,39 @@ static void a_run_is_that_on_standardized_rows(void **state) {
     for (int p = 0; p < 3; p++) {
       char line[400];
       struct mn_checkpoint *a, *b;
-      snprintf(line, sizeof line, TRAIN "--precision %s --data %s %s --checkpoint a.h5", precisions[p],
+      snprintf(line, sizeof line, TRAIN "--precision %s --data %s %s --run a", precisions[p],
                as_float ? "raw4.h5" : "raw.h5", as_float ? "--standardize" : "");
       run_well(line);
-      assert_int_equal(mn_checkpoint_load(&a, "a.h5"), MN_OK);
+      assert_int_equal(mn_checkpoint_load(&a, "a/checkpoint.h5"), MN_OK);
       write_standardized("before.h5", a, as_float);
-      snprintf(line, sizeof line, TRAIN "--precision %s --data before.h5 --standardize no --checkpoint b.h5",
+      snprintf(line, sizeof line, TRAIN "--precision %s --data before.h5 --standardize no --run b",
                precisions[p]);
       run_well(line);
-      assert_int_equal(mn_checkpoint_load(&b, "b.h5"), MN_OK);
+      assert_int_equal(mn_checkpoint_load(&b, "b/checkpoint.h5"), MN_OK);
       assert_null(b->standard[MN_X][0].value);
       for (int i = 0; i < a->tensor_count; i++)
         assert_memory_equal(a->tensors[i].value, b->tensors[i].value,
                             (size_t)(a->tensors[i].rows * a->tensors[i].cols) * a->tensors[i].real);
       mn_checkpoint_free(a), mn_checkpoint_free(b);
-      const struct result *r = run("diff a.h5 b.h5");
+      const struct result *r = run("diff a/checkpoint.h5 b/checkpoint.h5");
       assert_int_equal(r->status, 1);
       assert_non_null(strstr(r->out, "name /input/mean         a float64 [5]  "));
       assert_non_null(strstr(r->out, "name /output/mean        a float64 [1]  "));
       assert_true(lines(r->out) == 9 && strstr(r->out, "/input/scale") && strstr(r->out, "/output/scale"));
-      assert_int_equal(unlink("a.h5") | unlink("b.h5"), 0);
+      forget("a"), forget("b");
     }
 }
 
 static void places_and_stops_change_nothing(void **state) {
-  run_well(TRAIN "--data raw.h5 --standardize --checkpoint whole.h5");
-  run_well(TRAIN "--data raw.h5 --standardize --checkpoint file.h5 --place file");
-  run_well("diff whole.h5 file.h5"); /* but for --place, which /config keeps */
-  run_well(TRAIN "--data raw.h5 --standardize --checkpoint stopped.h5 --stop-at 25");
-  run_well("train --quiet --device cpu --checkpoint stopped.h5 --resume");
-  assert_same("whole.h5", "stopped.h5");
-  const char *line = "train --device cpu --quiet --checkpoint plain.h5 --resume --standardize --steps 70";
-  run_well(TRAIN "--data raw.h5 --standardize no --checkpoint plain.h5");
-  assert_complains(line, run(line), 64, "--standardize|plain.h5");
+  run_well(TRAIN "--data raw.h5 --standardize --run whole");
+  run_well(TRAIN "--data raw.h5 --standardize --run file --place file");
+  run_well("diff whole/checkpoint.h5 file/checkpoint.h5"); /* but for --place, which /config keeps */
+  run_well(TRAIN "--data raw.h5 --standardize --run stopped --stop-at 25");
+  run_well("train --quiet --device cpu --run stopped --resume");
+  assert_same("whole/checkpoint.h5", "stopped/checkpoint.h5");
+  const char *line = "train --device cpu --quiet --run plain --resume --standardize --steps 70";
+  run_well(TRAIN "--data raw.h5 --standardize no --run plain");
+  assert_complains(line, run(line), 64, "--standardize|plain/checkpoint.h5");
 }
 
 static double loss_of(const char *line) {
@@ -268,12 +268,12 @@ static void predictions_have_the_targets_units(struct mn_model *model) {
   static double out[ROWS];
   static float x[ROWS][COLS], narrow[ROWS];
   double error = 0;
-  run_well("predict --quiet --device cpu --data raw.h5 --run whole.h5 --out out.h5 --force");
+  run_well("predict --quiet --device cpu --data raw.h5 --run whole --out out.h5 --force");
   hid_t file = H5Fopen("out.h5", H5F_ACC_RDONLY, H5P_DEFAULT), set = H5Dopen2(file, "y", H5P_DEFAULT);
   assert_true(H5Dread(set, H5T_NATIVE_DOUBLE, H5S_ALL, H5S_ALL, H5P_DEFAULT, out) >= 0);
   H5Dclose(set), H5Fclose(file);
   for (int n = 0; n < ROWS; n++) error += (out[n] - y[n]) * (out[n] - y[n]) / ROWS;
-  const double loss = loss_of("eval --quiet --json --device cpu --data raw.h5 --run whole.h5");
+  const double loss = loss_of("eval --quiet --json --device cpu --data raw.h5 --run whole");
   double mean = 0, spread = 0;
   for (int n = 0; n < ROWS; n++) mean += (y[n] - 1e6) / ROWS;
   for (int n = 0; n < ROWS; n++) spread += (y[n] - 1e6 - mean) * (y[n] - 1e6 - mean) / ROWS;
@@ -286,23 +286,23 @@ static void predictions_have_the_targets_units(struct mn_model *model) {
 /* By eval, by the weights that --init takes, by weights that were copied, and by the library. */
 static void the_model_keeps_it(void **state) {
 #define EVAL "eval --quiet --json --device cpu --data raw.h5 --run "
-  const double loss = loss_of(EVAL "whole.h5");
+  const double loss = loss_of(EVAL "whole/checkpoint.h5");
   struct mn_checkpoint *c;
-  assert_int_equal(mn_checkpoint_load(&c, "whole.h5"), MN_OK);
+  assert_int_equal(mn_checkpoint_load(&c, "whole/checkpoint.h5"), MN_OK);
   write_standardized("before.h5", c, 0);
-  run_well(TRAIN "--data before.h5 --standardize no --checkpoint before-run.h5");
+  run_well(TRAIN "--data before.h5 --standardize no --run before-run");
   const double scale = *(double *)c->standard[MN_Y][1].value,
-               before = loss_of("eval --quiet --json --device cpu --data before.h5 --run before-run.h5");
+               before = loss_of("eval --quiet --json --device cpu --data before.h5 --run before-run");
   assert_true(loss == before * (scale * scale));
   /* A rate so small that a step changes next to nothing. */
   run_well("train --quiet --device cpu --hidden 8 --groups 2 --head 1 --batch 20 --lr 1e-9 --steps 1 --data "
            "raw.h5 "
-           "--init whole.h5 --checkpoint tuned.h5");
-  assert_true(fabs(loss_of(EVAL "tuned.h5") - loss) < 1e-4 * loss);
+           "--init whole/checkpoint.h5 --run tuned");
+  assert_true(fabs(loss_of(EVAL "tuned/checkpoint.h5") - loss) < 1e-4 * loss);
   struct mn_device *device;
   struct mn_model *model;
   assert_int_equal(mn_device_open(&device, "cpu", "fp32"), MN_OK);
-  assert_int_equal(mn_model_load(&model, device, "whole.h5"), MN_OK);
+  assert_int_equal(mn_model_load(&model, device, "whole/checkpoint.h5"), MN_OK);
   assert_memory_equal(model->standard[MN_X].mean, c->standard[MN_X][0].value, COLS * sizeof(double));
   assert_memory_equal(model->standard[MN_X].scale, c->standard[MN_X][1].value, COLS * sizeof(double));
   assert_int_equal(mn_model_save(model, "alone.h5"), MN_OK);
@@ -349,11 +349,11 @@ static void targets_have_units_of_their_own(void **state) {
   H5Fclose(file);
   const struct result *r =
       run_well("train --device cpu --hidden 8 --groups 2 --batch 20 --lr 0.01 --steps 200 "
-               "--validation 0.3 --data two.h5 --y two --checkpoint two-run.h5 --json");
+               "--validation 0.3 --data two.h5 --y two --run two-run --json");
   assert_non_null(strstr(r->err, "loss: of standardised y, "));
   const double r2 = strtod(strstr(r->out, "\"test_r2\":") + 10, NULL);
-  const double loss = loss_of("eval --quiet --json --device cpu --data two.h5 --y two --run two-run.h5");
-  r = run_well("eval --quiet --json --device cpu --data two.h5 --y two --run two-run.h5");
+  const double loss = loss_of("eval --quiet --json --device cpu --data two.h5 --y two --run two-run");
+  r = run_well("eval --quiet --json --device cpu --data two.h5 --y two --run two-run");
   char *end;
   const double first = strtod(strstr(r->out, "\"r2\":[") + 6, &end), second = strtod(end + 1, NULL);
   assert_true(second > 0.9 && fabs(r2 - (first + second) / 2) < 0.1);

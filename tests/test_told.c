@@ -30,19 +30,19 @@ static void cases_are_named_with_their_file(void **state) {
 
 /* A checkpoint whose numbers make no model is named, whichever command reads it. */
 static void a_checkpoint_is_named(void **state) {
-  assert_succeeds("train", run(LABELS "--checkpoint scaled.h5"));
-  hid_t file = H5Fopen("scaled.h5", H5F_ACC_RDWR, H5P_DEFAULT),
+  assert_succeeds("train", run(LABELS "--run scaled"));
+  hid_t file = H5Fopen("scaled/checkpoint.h5", H5F_ACC_RDWR, H5P_DEFAULT),
         set = H5Dopen2(file, "input/scale", H5P_DEFAULT);
   const double zeros[I] = {0};
   assert_true(H5Adelete(file, "checksums") >= 0);
   assert_true(H5Dwrite(set, H5T_NATIVE_DOUBLE, H5S_ALL, H5S_ALL, H5P_DEFAULT, zeros) >= 0);
   H5Dclose(set), H5Fclose(file);
-  static const char *const rows[] = {"eval --quiet --device cpu --data good.h5 --run scaled.h5",
-                                     "predict --quiet --device cpu --data good.h5 --out n.h5 --run scaled.h5",
-                                     "train --quiet --device cpu --epochs 9 --resume --checkpoint scaled.h5",
-                                     LABELS "--init scaled.h5"};
+  static const char *const rows[] = {"eval --quiet --device cpu --data good.h5 --run scaled",
+                                     "predict --quiet --device cpu --data good.h5 --out n.h5 --run scaled",
+                                     "train --quiet --device cpu --epochs 9 --resume --run scaled",
+                                     LABELS "--init scaled/checkpoint.h5"};
   for (int i = 0; i < 4; i++)
-    assert_complains(rows[i], run(rows[i]), 65, "scaled.h5: /input |cannot be used");
+    assert_complains(rows[i], run(rows[i]), 65, "scaled/checkpoint.h5: /input |cannot be used");
 }
 
 /* A float's name says its exponent and mantissa, unless it is IEEE's or bfloat16. */

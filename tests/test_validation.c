@@ -47,43 +47,43 @@ static double number_in(const char *text, const char *word) {
 }
 
 static void a_tenth_is_held_out(void **state) {
-  const struct result *r = run_well(TRAIN "--checkpoint v.h5 --json");
+  const struct result *r = run_well(TRAIN "--run v --json");
   assert_non_null(strstr(r->err, "270 rows, 30 to test, held out by --validation"));
   assert_true(number_in(r->out, "\"horizon\":") == 81); /* epochs of 270 rows */
   double loss = number_in(r->out, "\"test_loss\":");
-  r = run_well("eval --device cpu --run v.h5 --data numbers.h5 --json");
+  r = run_well("eval --device cpu --run v --data numbers.h5 --json");
   assert_non_null(strstr(r->err, "30 of 300"));
   assert_non_null(strstr(r->err, "held out by --validation 0.1"));
   assert_true(number_in(r->out, "\"rows\":") == 30);
   assert_true(number_in(r->out, "\"loss\":") == loss);
-  double all = number_in(run_well("eval --device cpu --run v.h5 --data numbers.h5 --part all --json")->out,
-                         "\"loss\":");
-  double train = number_in(
-      run_well("eval --device cpu --run v.h5 --data numbers.h5 --part train --json")->out, "\"loss\":");
+  double all =
+      number_in(run_well("eval --device cpu --run v --data numbers.h5 --part all --json")->out, "\"loss\":");
+  double train = number_in(run_well("eval --device cpu --run v --data numbers.h5 --part train --json")->out,
+                           "\"loss\":");
   assert_true(fabs(300 * all - 270 * train - 30 * loss) < 1e-3 * 300 * all);
   assert_true(fabs(train - loss) > 1e-6);
 }
 
 /* Where the rows wait, or that the run was stopped, changes nothing but what /config has of --place. */
 static void the_rows_are_the_same_anywhere(void **state) {
-  run_well(TRAIN "--quiet --checkpoint device.h5 --place device");
-  run_well(TRAIN "--quiet --checkpoint file.h5 --place file");
-  assert_same_but("place", "device.h5", "file.h5");
-  run_well(TRAIN "--quiet --checkpoint resumed.h5 --place device --stop-at 40");
-  run_well("train --quiet --device cpu --checkpoint resumed.h5 --place file --resume");
-  assert_same_but("place", "device.h5", "resumed.h5");
+  run_well(TRAIN "--quiet --run device --place device");
+  run_well(TRAIN "--quiet --run file --place file");
+  assert_same_but("place", "device/checkpoint.h5", "file/checkpoint.h5");
+  run_well(TRAIN "--quiet --run resumed --place device --stop-at 40");
+  run_well("train --quiet --device cpu --run resumed --place file --resume");
+  assert_same_but("place", "device/checkpoint.h5", "resumed/checkpoint.h5");
   run_well("train --quiet --device cpu --data numbers.h5 --hidden 8 --groups 2 --head 1 --batch 10 --lr 0.1 "
            "--steps "
-           "81 --seed 3 --checkpoint whole.h5");
-  const struct result *r = run("diff device.h5 whole.h5");
+           "81 --seed 3 --run whole");
+  const struct result *r = run("diff device/checkpoint.h5 whole/checkpoint.h5");
   assert_int_equal(r->status, 1);
 }
 
 /* The parts' outputs together are those of all rows, each in the order in which it is stored. */
 static void predict_takes_any_part(void **state) {
   float all[MANY], train[MANY], test[MANY], again[MANY];
-  run_well(TRAIN "--quiet --checkpoint p.h5");
-#define PREDICT "predict --device cpu --quiet --run p.h5 --force --out out.h5 "
+  run_well(TRAIN "--quiet --run p");
+#define PREDICT "predict --device cpu --quiet --run p --force --out out.h5 "
   run_well(PREDICT "--data numbers.h5 --part all");
   assert_int_equal(read_outputs("out.h5", all), MANY);
   run_well(PREDICT "--data numbers.h5 --part train");
@@ -137,26 +137,27 @@ static void write_old(const char *name, const char *from) {
 
 /* Runs before 0.4 drew other rows, which 0.3.0 alone finds again. */
 static void an_old_run_has_its_own_rows(void **state) {
-  run_well(TRAIN "--quiet --checkpoint new.h5");
-  write_old("old.h5", "new.h5");
-  const char *lines[] = {
-      "train --quiet --device cpu --checkpoint old.h5 --resume --epochs 4 --data numbers.h5",
-      "eval --device cpu --run old.h5 --data numbers.h5",
-      "predict --device cpu --run old.h5 --data numbers.h5 --out none.h5"};
+  run_well(TRAIN "--quiet --run new");
+  assert_int_equal(mkdir("old", 0777), 0);
+  write_old("old/checkpoint.h5", "new/checkpoint.h5");
+  const char *lines[] = {"train --quiet --device cpu --run old --resume --epochs 4 --data numbers.h5",
+                         "eval --device cpu --run old --data numbers.h5",
+                         "predict --device cpu --run old --data numbers.h5 --out none.h5"};
   for (int i = 0; i < 3; i++)
     assert_complains(lines[i], run(lines[i]), 64, i ? "minnow 0.3.0|--part all" : "minnow 0.3.0|--init");
-  run_well("eval --device cpu --run old.h5 --data numbers.h5 --part all");
-  run_well("eval --device cpu --run old.h5 --data fewer.h5");
-  run_well("train --quiet --device cpu --init old.h5 --data numbers.h5 --hidden 8 --head 1 --epochs 1");
+  run_well("eval --device cpu --run old --data numbers.h5 --part all");
+  run_well("eval --device cpu --run old --data fewer.h5");
+  run_well(
+      "train --quiet --device cpu --init old/checkpoint.h5 --data numbers.h5 --hidden 8 --head 1 --epochs 1");
 }
 
 /* Rows that are not the run's, as their number tells, have no part that it held out. */
 static void other_rows_are_taken_whole(void **state) {
-  run_well(TRAIN "--quiet --checkpoint o.h5");
-  const struct result *r = run_well("eval --device cpu --run o.h5 --data fewer.h5 --json");
+  run_well(TRAIN "--quiet --run o");
+  const struct result *r = run_well("eval --device cpu --run o --data fewer.h5 --json");
   assert_true(number_in(r->out, "\"rows\":") == 200);
   assert_null(strstr(r->err, "held out"));
-  const char *line = "eval --device cpu --run o.h5 --data fewer.h5 --part test";
+  const char *line = "eval --device cpu --run o --data fewer.h5 --part test";
   assert_complains(line, run(line), 64, "--part test|fewer.h5|--part all");
 }
 

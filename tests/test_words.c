@@ -63,11 +63,11 @@ static void words_train_as_their_numbers_do(void **state) {
   for (int k = 0; k < KINDS; k++) {
     char line[200];
     write_rows(files[k], 0, ROWS, (enum kind)k);
-    snprintf(line, sizeof line, TRAIN "--validation 0.25 --data %s --checkpoint run-%d.h5", files[k], k);
+    snprintf(line, sizeof line, TRAIN "--validation 0.25 --data %s --run run-%d", files[k], k);
     run_well(line);
     struct mn_checkpoint *a, *b;
-    assert_int_equal(mn_checkpoint_load(&a, "run-0.h5"), MN_OK);
-    snprintf(line, sizeof line, "run-%d.h5", k);
+    assert_int_equal(mn_checkpoint_load(&a, "run-0/checkpoint.h5"), MN_OK);
+    snprintf(line, sizeof line, "run-%d/checkpoint.h5", k);
     assert_int_equal(mn_checkpoint_load(&b, line), MN_OK);
     for (int i = 0; i < a->tensor_count; i++)
       assert_memory_equal(a->tensors[i].value, b->tensors[i].value,
@@ -77,9 +77,9 @@ static void words_train_as_their_numbers_do(void **state) {
     for (int i = 0; i < b->class_names.count; i++) assert_string_equal(b->class_names.names[i], words[i]);
     mn_checkpoint_free(a), mn_checkpoint_free(b);
   }
-  run_well("diff run-1.h5 run-2.h5");
-  run_well("verify run-2.h5");
-  assert_non_null(strstr(run_well("info run-2.h5")->out, "classes: Zoo a word of two b \xc3\x84rger"));
+  run_well("diff run-1 run-2");
+  run_well("verify run-2");
+  assert_non_null(strstr(run_well("info run-2")->out, "classes: Zoo a word of two b \xc3\x84rger"));
 }
 
 static double loss_of(const char *line) {
@@ -90,15 +90,15 @@ static double loss_of(const char *line) {
 
 /* Files whose words are some of the model's, so that numbers of their own would be others. */
 static void a_checkpoint_numbers_other_files(void **state) {
-#define EVAL "eval --quiet --json --device cpu --run run-2.h5 --data "
+#define EVAL "eval --quiet --json --device cpu --run run-2 --data "
   int first = 0;
   while (classes[first] == 0 || classes[first + 1] == 0 || classes[first + 2] == 0) first++;
   write_rows("few.h5", first, first + 3, VARIABLE);
   write_rows("few-numbers.h5", first, first + 3, NUMBERS);
   assert_true(loss_of(EVAL "few.h5") ==
-              loss_of("eval --quiet --json --device cpu --run run-0.h5 --data few-numbers.h5"));
+              loss_of("eval --quiet --json --device cpu --run run-0 --data few-numbers.h5"));
   assert_non_null(strstr(run_well(EVAL "few.h5")->out, "\"classes\":[\"Zoo\",\"a word of two\","));
-  run_well("predict --quiet --device cpu --run run-2.h5 --data few.h5 --out few-out.h5");
+  run_well("predict --quiet --device cpu --run run-2 --data few.h5 --out few-out.h5");
   int target[3];
   char names[CLASSES][64];
   hid_t file = H5Fopen("few-out.h5", H5F_ACC_RDONLY, H5P_DEFAULT), type = text_type(64);
@@ -107,11 +107,11 @@ static void a_checkpoint_numbers_other_files(void **state) {
   assert_true(H5Dread(of_names, type, H5S_ALL, H5S_ALL, H5P_DEFAULT, names) >= 0);
   H5Dclose(set), H5Dclose(of_names), H5Tclose(type), H5Fclose(file);
   for (int i = 0; i < 3; i++) assert_string_equal(names[target[i]], words[classes[first + i]]);
-  run_well(TRAIN "--data few.h5 --init run-2.h5 --lr 1e-9 --checkpoint tuned.h5");
-  assert_true(fabs(loss_of("eval --quiet --json --device cpu --run tuned.h5 --data few.h5") -
+  run_well(TRAIN "--data few.h5 --init run-2 --lr 1e-9 --run tuned");
+  assert_true(fabs(loss_of("eval --quiet --json --device cpu --run tuned --data few.h5") -
                    loss_of(EVAL "few.h5")) < 1e-4);
-  assert_complains("eval", run("eval --device cpu --run run-0.h5 --data few.h5"), 65,
-                   "few.h5|row 0|none of the classes of run-0.h5 (numbers)");
+  assert_complains("eval", run("eval --device cpu --run run-0 --data few.h5"), 65,
+                   "few.h5|row 0|none of the classes of run-0/checkpoint.h5 (numbers)");
 }
 
 /* The test part is numbered as the training part, of which it lacks a word; a stopped run goes on to the same
@@ -126,10 +126,10 @@ static void parts_and_resumes_keep_the_numbers(void **state) {
       assert_complains("train", run(TRAIN "--data parts.h5"), 65,
                        "parts.h5|test/y|none of the classes of its training part (words)");
   }
-  run_well(TRAIN "--data parts.h5 --checkpoint whole.h5");
-  run_well(TRAIN "--data parts.h5 --checkpoint stopped.h5 --stop-at 5");
-  run_well("train --quiet --device cpu --checkpoint stopped.h5 --resume");
-  assert_same("whole.h5", "stopped.h5");
+  run_well(TRAIN "--data parts.h5 --run whole");
+  run_well(TRAIN "--data parts.h5 --run stopped --stop-at 5");
+  run_well("train --quiet --device cpu --run stopped --resume");
+  assert_same("whole/checkpoint.h5", "stopped/checkpoint.h5");
   write_rows("other.h5", 0, ROWS, VARIABLE);
   hid_t file = H5Fopen("other.h5", H5F_ACC_RDWR, H5P_DEFAULT), set = H5Dopen2(file, "y", H5P_DEFAULT);
   hid_t type = text_type(H5T_VARIABLE);
@@ -137,8 +137,8 @@ static void parts_and_resumes_keep_the_numbers(void **state) {
   for (int n = 0; n < ROWS; n++) others[n] = n == 17 ? "c" : words[1];
   assert_true(H5Dwrite(set, type, H5S_ALL, H5S_ALL, H5P_DEFAULT, others) >= 0);
   H5Tclose(type), H5Dclose(set), H5Fclose(file);
-  assert_complains("eval", run("eval --device cpu --run whole.h5 --data other.h5"), 65,
-                   "other.h5|row 17|'c'|none of the classes of whole.h5 (words)");
+  assert_complains("eval", run("eval --device cpu --run whole --data other.h5"), 65,
+                   "other.h5|row 17|'c'|none of the classes of whole/checkpoint.h5 (words)");
 }
 
 /* Trains on `count` words, each made by `word`. */
@@ -202,7 +202,7 @@ static void integers_may_be_numbers(void **state) {
 
 /* The other file has as many rows as the run's, which held a quarter out. */
 static void rows_of_another_file_are_all_taken(void **state) {
-#define ROWS_OF(file) "eval --device cpu --run run-0.h5 --data " file
+#define ROWS_OF(file) "eval --device cpu --run run-0 --data " file
   assert_non_null(strstr(run_well(ROWS_OF("numbers.h5"))->out, "rows: 30\n"));
   x[ROWS - 1][0] += 1;
   write_rows("changed.h5", 0, ROWS, NUMBERS);
@@ -226,9 +226,9 @@ static void targets_of_another_width_are_refused(void **state) {
     put(file, "y", H5T_NATIVE_FLOAT, 2, of_y, y);
     H5Fclose(file);
   }
-  run_well(TRAIN "--data one.h5 --validation 0.25 --checkpoint one-run.h5");
-  const char *line = "eval --device cpu --run one-run.h5 --data two.h5";
-  assert_complains(line, run(line), 65, "one-run.h5|two.h5|2 numbers");
+  run_well(TRAIN "--data one.h5 --validation 0.25 --run one-run");
+  const char *line = "eval --device cpu --run one-run --data two.h5";
+  assert_complains(line, run(line), 65, "one-run/checkpoint.h5|two.h5|2 numbers");
 }
 
 /* Far more targets than inputs: a task reads by the wider of the two. */
@@ -248,19 +248,19 @@ static void wide_targets_are_read(void **state) {
 
 /* Words of weights without names, words that predict does not need, and names that differ. */
 static void names_that_do_not_fit_are_told(void **state) {
-  hid_t file = H5Fopen("run-0.h5", H5F_ACC_RDONLY, H5P_DEFAULT);
+  hid_t file = H5Fopen("run-0/checkpoint.h5", H5F_ACC_RDONLY, H5P_DEFAULT);
   hid_t weights = create_file("weights.h5");
   assert_true(H5Ocopy(file, "model", weights, "model", H5P_DEFAULT, H5P_DEFAULT) >= 0);
   H5Fclose(weights), H5Fclose(file);
   const char *line = "eval --device cpu --run weights.h5 --groups 2 --loss cross-entropy --data few.h5";
   assert_complains(line, run(line), 65, "few.h5|row 0|none of the classes of weights.h5 (numbers)");
-  const struct result *r = run("predict --device cpu --run run-0.h5 --data few.h5 --out unnamed.h5");
+  const struct result *r = run("predict --device cpu --run run-0 --data few.h5 --out unnamed.h5");
   assert_succeeds("predict", r);
   assert_non_null(strstr(r->err, "unnamed.h5 gets no target: few.h5: dataset y, row 0"));
-  r = run("predict --device cpu --run whole.h5 --data other.h5 --out others.h5");
+  r = run("predict --device cpu --run whole --data other.h5 --out others.h5");
   assert_succeeds("predict", r);
   assert_non_null(strstr(r->err, "others.h5 gets no target: other.h5: dataset y, row 17"));
-  r = run("diff run-0.h5 run-2.h5");
+  r = run("diff run-0 run-2");
   assert_int_equal(r->status, 1);
   assert_non_null(strstr(r->out, "/classes"));
   assert_complains("head", run(TRAIN "--head 9 --data fixed.h5"), 64, "--head 9|4 words|--head 4");
@@ -311,8 +311,8 @@ static void padding_is_what_the_type_says(void **state) {
     put(file, "x", H5T_NATIVE_FLOAT, 2, (hsize_t[]){(hsize_t)rows, COLS}, x);
     put(file, "y", type, 1, (hsize_t[]){(hsize_t)rows}, y);
     H5Tclose(type), H5Fclose(file);
-    (void)remove("padded-run.h5");
-    const char *line = "train --device cpu --hidden 8 --steps 1 --data padded.h5 --checkpoint padded-run.h5";
+    forget("padded-run");
+    const char *line = "train --device cpu --hidden 8 --steps 1 --data padded.h5 --run padded-run";
     const struct result *r = run(line);
     char told_of[80];
     snprintf(told_of, sizeof told_of, "padded.h5: dataset y, row %d |a zero byte in it", zero);
@@ -325,7 +325,7 @@ static void padding_is_what_the_type_says(void **state) {
     assert_int_equal(strstr(r->err, "are of one class, ") != NULL, count == 1);
     told += count == 1;
     struct mn_checkpoint *c;
-    assert_int_equal(mn_checkpoint_load(&c, "padded-run.h5"), MN_OK);
+    assert_int_equal(mn_checkpoint_load(&c, "padded-run/checkpoint.h5"), MN_OK);
     assert_int_equal(c->class_names.count, count);
     for (int i = 0; i < count; i++) assert_string_equal(c->class_names.names[i], names[i]);
     mn_checkpoint_free(c);
@@ -387,16 +387,17 @@ static void labels_match_by_their_texts(void **state) {
   for (int a = 0; a < SPELLINGS; a++) {
     char line[200];
     write_spelled("own.h5", &spellings[a], labels);
-    (void)remove("own-run.h5");
-    run_well(TRAIN "--data own.h5 --checkpoint own-run.h5");
-#define SCORE "eval --quiet --json --device cpu --run own-run.h5 --data "
+    forget("own-run");
+    run_well(TRAIN "--data own.h5 --run own-run");
+#define SCORE "eval --quiet --json --device cpu --run own-run --data "
     const double own = loss_of(SCORE "own.h5");
     for (int b = 0; b < SPELLINGS; b++) {
       write_spelled("their.h5", &spellings[b], labels);
       if (same_label(&spellings[a], &spellings[b])) {
         if (loss_of(SCORE "their.h5") != own) fail_msg("trained on spelling %d, file of %d", a, b);
       } else {
-        snprintf(line, sizeof line, "their.h5: dataset y, row 0 |'%s'|none of the classes of own-run.h5",
+        snprintf(line, sizeof line,
+                 "their.h5: dataset y, row 0 |'%s'|none of the classes of own-run/checkpoint.h5",
                  spellings[b].words[labels[0]]);
         assert_complains("eval", run(SCORE "their.h5"), 65, line);
       }
