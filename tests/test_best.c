@@ -89,9 +89,7 @@ static uint64_t seen_of(const char *name) {
 }
 
 static void remove_runs(void) {
-  static const char *const names[] = {"b.h5", "b.best.h5", "b.1.h5",  "b.jsonl",
-                                      "s.h5", "s.best.h5", "whole.h5"};
-  for (size_t i = 0; i < sizeof names / sizeof *names; i++) (void)remove(names[i]);
+  forget("b"), forget("s"), forget("copy");
 }
 
 /* What a run stopped at the end of the best epoch has saved is what a whole one has kept, byte for byte. */
@@ -99,35 +97,33 @@ static void keeps_the_best(const char *options) {
   double metric[EPOCHS];
   char ended[32];
   remove_runs();
-  run_line("%s --best --checkpoint b.h5 --save-every 7 --log b.jsonl", options);
-  assert_int_equal(read_metrics("b.jsonl", metric, ended), EPOCHS);
+  run_line("%s --best --run b --save-every 7", options);
+  assert_int_equal(read_metrics("b/log.jsonl", metric, ended), EPOCHS);
   assert_string_equal(ended, "horizon");
   int best = best_of(metric, EPOCHS);
   if (best < 2 || best == EPOCHS) /* the last bits of products differ among processors */
     SKIP("the best epoch is the first or the last: %d", best);
-  struct mn_checkpoint *c = loaded("b.best.h5");
+  struct mn_checkpoint *c = loaded("b/best.h5");
   assert_int_equal(c->progress.epoch, best);
   assert_int_equal(c->progress.best_epoch, best);
   assert_true(c->progress.best == metric[best - 1]);
   mn_checkpoint_free(c);
-  c = loaded("b.h5");
+  c = loaded("b/checkpoint.h5");
   assert_int_equal(c->progress.epoch, EPOCHS);
   assert_int_equal(c->progress.best_epoch, best);
   mn_checkpoint_free(c);
-  (void)remove("b.jsonl"); /* a checkpoint tells how its run was saved and logged */
-  run_line("%s --best --checkpoint s.h5 --save-every 7 --log b.jsonl --stop-at %d", options,
-           best * STEPS_AN_EPOCH);
-  assert_same("s.h5", "b.best.h5");
-  assert_same("s.best.h5", "b.best.h5");
+  run_line("%s --best --run s --save-every 7 --stop-at %d", options, best * STEPS_AN_EPOCH);
+  assert_same("s/checkpoint.h5", "b/best.h5");
+  assert_same("s/best.h5", "b/best.h5");
   /* Stopped before the best and in the midst of an epoch; and after it. */
   remove_runs();
-  run_line("%s --best --checkpoint b.h5", options);
+  run_line("%s --best --run b", options);
   for (int stop = best * STEPS_AN_EPOCH - 4; stop < EPOCHS * STEPS_AN_EPOCH; stop += 14) {
-    (void)remove("s.h5"), (void)remove("s.best.h5");
-    run_line("%s --best --checkpoint s.h5 --stop-at %d", options, stop);
-    run_line("train --quiet --device cpu --checkpoint s.h5 --resume");
-    assert_same("s.h5", "b.h5");
-    assert_same("s.best.h5", "b.best.h5");
+    forget("s");
+    run_line("%s --best --run s --stop-at %d", options, stop);
+    run_line("train --quiet --device cpu --run s --resume");
+    assert_same("s/checkpoint.h5", "b/checkpoint.h5");
+    assert_same("s/best.h5", "b/best.h5");
   }
 }
 
@@ -152,42 +148,40 @@ static void each_evaluation_counts(void **state) {
     const int stop = 1 + (int)((word = word * 1664525 + 1013904223) >> 8) % (steps - 1);
     const char *options = k % 2 ? "--synthetic 60 --in 4 --test-rows 20" : "--data rows.h5";
     remove_runs();
-    (void)remove("s.jsonl");
     run_line("train --quiet --device cpu %s --hidden 8 --groups 2 --batch 6 --steps %d --seed %d --optimizer "
              "sgd --lr 0.1 "
-             "--best --checkpoint b.h5 --log b.jsonl",
+             "--best --run b",
              options, steps, seed);
-    const int count = read_metrics("b.jsonl", metric, ended), best = best_of(metric, count) - 1;
+    const int count = read_metrics("b/log.jsonl", metric, ended), best = best_of(metric, count) - 1;
     assert_int_equal(count, (steps + STEPS_AN_EPOCH - 1) / STEPS_AN_EPOCH);
-    struct mn_checkpoint *c = loaded("b.best.h5");
+    struct mn_checkpoint *c = loaded("b/best.h5");
     assert_true(c->progress.best == metric[best]);
     assert_int_equal(c->progress.step, best < count - 1 ? (best + 1) * STEPS_AN_EPOCH : steps);
     late += c->progress.step % STEPS_AN_EPOCH != 0;
     mn_checkpoint_free(c);
-    (void)remove("b.jsonl");
     run_line("train --quiet --device cpu %s --hidden 8 --groups 2 --batch 6 --steps %d --seed %d --optimizer "
              "sgd --lr 0.1 "
-             "--best --checkpoint s.h5 --log b.jsonl --stop-at %d",
+             "--best --run s --stop-at %d",
              options, steps, seed, stop);
-    run_line("train --quiet --device cpu --checkpoint s.h5 --resume");
-    assert_same("s.h5", "b.h5");
-    assert_same("s.best.h5", "b.best.h5");
+    run_line("train --quiet --device cpu --run s --resume");
+    assert_same("s/checkpoint.h5", "b/checkpoint.h5");
+    assert_same("s/best.h5", "b/best.h5");
   }
   assert_true(late > 3);
   remove_runs();
   const struct result *r =
-      run("train --device cpu --synthetic 60 --in 4 --hidden 8 --batch 6 --steps 7 --best --checkpoint b.h5");
-  assert_non_null(strstr(r->err, " after step 7, in b.best.h5"));
+      run("train --device cpu --synthetic 60 --in 4 --hidden 8 --batch 6 --steps 7 --best --run b");
+  assert_non_null(strstr(r->err, " after step 7, in b/best.h5"));
 }
 
 /* eval finds in the best file what the run had found. */
 static void the_best_evaluates_as_it_did(void **state) {
   char words[64];
   remove_runs();
-  const struct result *r = run(CLASSES "--best --checkpoint b.h5");
+  const struct result *r = run(CLASSES "--best --run b");
   assert_succeeds("train", r);
-  struct mn_checkpoint *c = loaded("b.best.h5");
-  r = run_line("eval --device cpu --data rows.h5 --run b.best.h5");
+  struct mn_checkpoint *c = loaded("b/best.h5");
+  r = run_line("eval --device cpu --data rows.h5 --run b/best.h5");
   snprintf(words, sizeof words, "accuracy: %.6g\n", c->progress.best);
   assert_non_null(strstr(r->out, words));
   mn_checkpoint_free(c);
@@ -219,42 +213,40 @@ static void patience_ends_a_run(const char *options) {
   char ended[32], words[64];
   int early = 0;
   remove_runs();
-  run_line("%s --log b.jsonl", options);
-  assert_int_equal(read_metrics("b.jsonl", metric, ended), EPOCHS);
+  run_line("%s --run b", options);
+  assert_int_equal(read_metrics("b/log.jsonl", metric, ended), EPOCHS);
   for (int patience = 1; patience < 5; patience++) {
     int last = end_of(metric, patience);
     remove_runs();
-    run_line("%s --patience %d --checkpoint b.h5 --log b.jsonl", options, patience);
-    assert_int_equal(read_metrics("b.jsonl", until, ended), last);
+    run_line("%s --patience %d --run b", options, patience);
+    assert_int_equal(read_metrics("b/log.jsonl", until, ended), last);
     assert_memory_equal(until, metric, (size_t)last * sizeof *until);
     assert_string_equal(ended, last < EPOCHS ? "patience" : "horizon");
     if (last == EPOCHS) continue;
     early++;
     /* To be resumed there does nothing, and says why. */
     uint64_t before = snapshot();
-    const struct result *r = run_line("train --device cpu --checkpoint b.h5 --resume");
+    const struct result *r = run_line("train --device cpu --run b --resume");
     snprintf(words, sizeof words, "ended by --patience %d after epoch %d", patience, last);
     assert_non_null(strstr(r->err, words));
     assert_non_null(strstr(r->err, "--resume with more patience"));
     assert_true(snapshot() == before);
     /* Killed before the last line, which a resume writes, though no other line is of the last step. */
     char whole[256], again[256];
-    (void)remove("s.jsonl"), (void)remove("s.h5");
-    run_line("%s --patience %d --checkpoint s.h5 --log s.jsonl --log-every 100000", options, patience);
-    take_last(whole, "s.jsonl", 1);
-    run_line("train --quiet --device cpu --checkpoint s.h5 --resume");
-    take_last(again, "s.jsonl", 0);
+    forget("s");
+    run_line("%s --patience %d --run s --log-every 100000", options, patience);
+    take_last(whole, "s/log.jsonl", 1);
+    run_line("train --quiet --device cpu --run s --resume");
+    take_last(again, "s/log.jsonl", 0);
     assert_string_equal(again, whole);
-    (void)remove("s.jsonl"), (void)remove("s.h5");
+    forget("s");
     /* The epochs without a better one are counted on in a resumed run. */
-    (void)remove("b.jsonl");
-    run_line("%s --patience %d --checkpoint s.h5 --log b.jsonl --stop-at %d", options, patience,
-             last * STEPS_AN_EPOCH - 3);
-    run_line("train --quiet --device cpu --checkpoint s.h5 --resume");
-    assert_same("s.h5", "b.h5");
+    run_line("%s --patience %d --run s --stop-at %d", options, patience, last * STEPS_AN_EPOCH - 3);
+    run_line("train --quiet --device cpu --run s --resume");
+    assert_same("s/checkpoint.h5", "b/checkpoint.h5");
     /* With more patience it goes on. */
-    run_line("train --quiet --device cpu --checkpoint b.h5 --resume --patience 100 --log b.jsonl");
-    assert_int_equal(read_metrics("b.jsonl", until, ended), EPOCHS);
+    run_line("train --quiet --device cpu --run b --resume --patience 100");
+    assert_int_equal(read_metrics("b/log.jsonl", until, ended), EPOCHS);
     assert_memory_equal(until, metric, sizeof metric);
   }
   assert_true(early > 1); /* else this shows nothing */
@@ -274,12 +266,12 @@ static void patience_with_loss(void **state) {
 /* The checkpoint is one of before there was a best epoch: patience counts from there. */
 static void an_older_checkpoint_is_read(void **state) {
   remove_runs();
-  run_line(NUMBERS "--checkpoint b.h5 --stop-at 55");
-  hid_t file = H5Fopen("b.h5", H5F_ACC_RDWR, H5P_DEFAULT);
+  run_line(NUMBERS "--run b --stop-at 55");
+  hid_t file = H5Fopen("b/checkpoint.h5", H5F_ACC_RDWR, H5P_DEFAULT);
   assert_true(H5Adelete(file, "checksums") >= 0);
   assert_true(H5Adelete_by_name(file, "/progress", "best_epoch", H5P_DEFAULT) >= 0);
   H5Fclose(file);
-  struct mn_checkpoint *c = loaded("b.h5");
+  struct mn_checkpoint *c = loaded("b/checkpoint.h5");
   assert_int_equal(c->progress.epoch, 5);
   assert_int_equal(c->progress.best_epoch, 5);
   mn_checkpoint_free(c);
@@ -288,79 +280,74 @@ static void an_older_checkpoint_is_read(void **state) {
 /* On other rows nothing is known to be bettered: patience, which has run out, begins anew. */
 static void other_rows_are_given_patience(void **state) {
   remove_runs();
-  run_line(CLASSES "--patience 1 --checkpoint b.h5");
-  struct mn_checkpoint *c = loaded("b.h5");
+  run_line(CLASSES "--patience 1 --run b");
+  struct mn_checkpoint *c = loaded("b/checkpoint.h5");
   const int64_t before = c->progress.epoch;
   mn_checkpoint_free(c);
   assert_true(before < EPOCHS);
-  run_line("train --quiet --device cpu --checkpoint b.h5 --resume --data other.h5");
-  c = loaded("b.h5");
+  run_line("train --quiet --device cpu --run b --resume --data other.h5");
+  c = loaded("b/checkpoint.h5");
   assert_true(c->progress.epoch > before && c->progress.best_epoch > before);
   mn_checkpoint_free(c);
 }
 
-/* The best is its run's to replace; a copy of it goes on, and keeps a best of its own. */
+/* The best, copied to a folder of its own, goes on there and keeps a best of its own. */
 static void a_copy_of_the_best_goes_on(void **state) {
   remove_runs();
-  run_line(CLASSES "--best --checkpoint b.h5 --log b.jsonl");
-  uint64_t before = snapshot();
-  const char *resumed = "train --quiet --device cpu --checkpoint b.best.h5 --resume";
-  assert_complains(resumed, run(resumed), 73, "b.best.h5|the run b.h5|copy");
-  assert_true(snapshot() == before);
-  assert_int_equal(rename("b.best.h5", "s.h5"), 0);
-  before = seen_of("b.h5") + seen_of("b.jsonl");
-  run_line("train --quiet --device cpu --checkpoint s.h5 --resume");
-  assert_true(seen_of("b.h5") + seen_of("b.jsonl") == before);
-  assert_int_equal(access("s.best.h5", F_OK), 0);
+  run_line(CLASSES "--best --run b");
+  assert_int_equal(mkdir("s", 0777), 0);
+  assert_int_equal(rename("b/best.h5", "s/checkpoint.h5"), 0);
+  const uint64_t before = seen_of("b/checkpoint.h5") + seen_of("b/log.jsonl");
+  run_line("train --quiet --device cpu --run s --resume");
+  assert_true(seen_of("b/checkpoint.h5") + seen_of("b/log.jsonl") == before);
+  assert_int_equal(access("s/best.h5", F_OK), 0);
 }
 
 /* A run that was killed between its first best and its first newest goes on from the best. */
 static void the_best_alone_is_resumed(void **state) {
   remove_runs();
-  run_line(CLASSES "--best --checkpoint b.h5");
-  assert_int_equal(rename("b.h5", "whole.h5"), 0);
-  const char *again = CLASSES "--best --checkpoint b.h5";
-  assert_complains(again, run(again), 73, "b.h5: b.best.h5 exists|--resume|: rm b.best.h5");
-  run_line("train --quiet --device cpu --checkpoint b.h5 --resume");
-  assert_same("b.h5", "whole.h5");
+  run_line(CLASSES "--best --run b");
+  assert_int_equal(rename("b/checkpoint.h5", "whole.h5"), 0);
+  const char *again = CLASSES "--best --run b";
+  assert_complains(again, run(again), 73, "--run b holds best.h5|--resume|: rm -r b");
+  run_line("train --quiet --device cpu --run b --resume");
+  assert_same("b/checkpoint.h5", "whole.h5");
 }
 
 /* --best that is first named in a resumed run: another run's best is in the way, and what was better before
  * was not kept. */
 static void the_best_from_now_on(void **state) {
   remove_runs();
-  run_line(CLASSES "--checkpoint s.h5 --stop-at 100");
-  run_line(CLASSES "--best --checkpoint b.h5");
-  assert_int_equal(rename("b.best.h5", "s.best.h5"), 0);
-  const char *resumed = "train --quiet --device cpu --checkpoint s.h5 --resume --best";
-  assert_complains(resumed, run(resumed), 73, "s.best.h5|a checkpoint of another run");
-  assert_int_equal(remove("s.best.h5"), 0);
+  run_line(CLASSES "--run s --stop-at 100");
+  run_line(CLASSES "--best --run b");
+  assert_int_equal(rename("b/best.h5", "s/best.h5"), 0);
+  const char *resumed = "train --quiet --device cpu --run s --resume --best";
+  assert_complains(resumed, run(resumed), 73, "s/best.h5|a checkpoint of another run");
+  assert_int_equal(remove("s/best.h5"), 0);
   run_line("%s", resumed);
-  struct mn_checkpoint *c = loaded("s.best.h5");
+  struct mn_checkpoint *c = loaded("s/best.h5");
   assert_true(c->progress.epoch > 100 / STEPS_AN_EPOCH);
   mn_checkpoint_free(c);
 }
 
 static void what_cannot_be_kept_is_refused(void **state) {
   remove_runs();
-  write_text("s.best.h5", "my notes");
-  mkdir("folder.best.h5", 0755);
-  run_line(CLASSES "--checkpoint b.h5 --best");
-  assert_int_equal(rename("b.h5", "was.h5"), 0);
+  assert_int_equal(mkdir("s", 0777) | mkdir("folder", 0777) | mkdir("folder/best.h5", 0777), 0);
+  write_text("s/best.h5", "my notes");
+  run_line(CLASSES "--run b --best");
+  assert_int_equal(rename("b/checkpoint.h5", "was.h5"), 0);
   const struct {
     const char *line;
     int status;
     const char *words;
   } cases[] = {
       {CLASSES "--best", 64, "--best needs --checkpoint"},
-      {LABELS "--best --checkpoint n.h5", 64, "--best compares|--validation 0.1"},
+      {LABELS "--best --run n", 64, "--best compares|--validation 0.1"},
       {LABELS "--patience 2", 64, "--patience compares|--validation 0.1"},
-      {NUMBERS "--test-rows 0 --best --checkpoint n.h5", 64, "--best compares|--test-rows"},
-      {CLASSES "--best --checkpoint s.h5", 73, "s.best.h5 exists"},
-      {CLASSES "--best --checkpoint folder.h5", 73, "folder.best.h5 exists"},
-      {CLASSES "--best --checkpoint b.h5", 73, "b.best.h5 exists|rm b.best.h5"},
-      {CLASSES "--best --checkpoint c.h5 --init c.best.h5", 64, "c.best.h5|a file of --checkpoint|--init"},
-      {CLASSES "--best --checkpoint c.h5 --log c.best.h5", 64, "c.best.h5|a file of --checkpoint|--log"},
+      {NUMBERS "--test-rows 0 --best --run n", 64, "--best compares|--test-rows"},
+      {CLASSES "--best --run s", 73, "--run s holds best.h5"},
+      {CLASSES "--best --run folder", 73, "--run folder holds best.h5"},
+      {CLASSES "--best --run b", 73, "--run b holds best.h5|rm -r b"},
   };
   for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
     uint64_t before = snapshot();
@@ -368,10 +355,10 @@ static void what_cannot_be_kept_is_refused(void **state) {
     if (snapshot() != before) fail_msg("'%s' changes a file", cases[i].line);
   }
   /* A resumed run replaces a checkpoint of ours, and nothing else. */
-  assert_int_equal(rename("was.h5", "s.h5"), 0);
+  assert_int_equal(rename("was.h5", "s/checkpoint.h5"), 0);
   uint64_t before = snapshot();
-  const char *resumed = "train --quiet --device cpu --checkpoint s.h5 --resume";
-  assert_complains(resumed, run(resumed), 73, "s.best.h5|no whole checkpoint");
+  const char *resumed = "train --quiet --device cpu --run s --resume";
+  assert_complains(resumed, run(resumed), 73, "s/best.h5|no whole checkpoint");
   assert_true(snapshot() == before);
 }
 

@@ -259,7 +259,7 @@ static void a_finished_run_without_its_file_saves_it(void **state) {
   run_well(QUIET MODEL "--best --checkpoint b.h5");
   copy("expected.h5", "b.h5");
   for (int i = 0; i < 2; i++) {
-    assert_true(unlink("b.best.h5") == 0 && rename("b.h5", others[i]) == 0);
+    assert_int_equal(rename("b.h5", others[i]), 0); /* over the best before it */
     assert_prints(TOLD "--checkpoint b.h5 --resume", "b.h5 is missing|nothing to do: step 16 is reached");
     assert_same_file("b.h5", "expected.h5");
     copy("b.best.h5", "expected.h5");

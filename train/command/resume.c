@@ -4,6 +4,7 @@
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "train/checkpoint/atomic_file.h"
 #include "train/command/announce.h"
@@ -94,6 +95,7 @@ mn_status mn_resume_options(struct mn_session *s) {
 mn_status mn_resume_data(struct mn_session *s, struct mn_progress *p, const struct mn_fingerprint *train,
                          const struct mn_fingerprint *test) {
   const struct mn_options *o = &s->options;
+  char best[MN_CHECKPOINT_PATH];
   const int named = mn_options_given(o, "data") || mn_options_given(o, "x") || mn_options_given(o, "y");
   if (o->data) mn_fingerprint_show(s->fingerprint, train, test);
   const char *then = o->data ? mn_resume_find(s, "data_rows") : NULL;
@@ -107,7 +109,7 @@ mn_status mn_resume_data(struct mn_session *s, struct mn_progress *p, const stru
     snprintf(s->fingerprint, sizeof s->fingerprint, "%s", then);
   if (o->data && !same && named && mn_resume_find(s, "data")) note_change(s, mn_option_find("data"));
   if (mn_text_find(s->changed, s->changes, "best") || mn_text_find(s->changed, s->changes, "data") ||
-      (s->fork && s->options.best))
+      (o->best && mn_checkpoint_best(best, o->checkpoint) == MN_OK && access(best, F_OK) != 0))
     p->best = -INFINITY, p->best_epoch = p->epoch; /* patience counts from here */
   return MN_OK;
 }
