@@ -266,9 +266,9 @@ static inline int set_up(void **state) {
     return -1;
   }
   write_dataset("good.h5", NONE);
-  assert_succeeds("train", run(LABELS "--checkpoint run.h5 --log run.jsonl"));
-  assert_succeeds("train", run(LABELS "--checkpoint other.h5 --seed 1"));
-  cut("cut-run.h5", "run.h5");
+  assert_succeeds("train", run(LABELS "--run run"));
+  assert_succeeds("train", run(LABELS "--run other --seed 1"));
+  cut("cut-run.h5", "run/checkpoint.h5");
   return 0;
 }
 

@@ -82,11 +82,8 @@ static void help_and_version(void **state) {
 /* A dry run says what the run then takes, and leaves nothing behind. */
 static void a_dry_run_takes_nothing(void **state) {
 #define DRY "train --quiet --device cpu --data good.h5 --hidden 256,128 --groups 8 --batch 16 --steps 3 "
-  FILE *begun = fopen("dry.h5.saving-0123456789abcdef", "w"); /* another run begins to save */
-  assert_non_null(begun);
-  fclose(begun);
   uint64_t before = snapshot();
-  const char *line = DRY "--dry-run --checkpoint dry.h5 --log dry.jsonl";
+  const char *line = DRY "--dry-run --run dry";
   const struct result *r = run(line);
   assert_succeeds(line, r);
   assert_true(snapshot() == before);
@@ -103,7 +100,7 @@ static void a_dry_run_takes_nothing(void **state) {
                               "\ndisk_available_bytes: "};
   for (size_t i = 0; i < sizeof says / sizeof *says; i++)
     if (!strstr(r->out, says[i])) fail_msg("'%s' is not in '%s'", says[i], r->out);
-  line = DRY "--dry-run --json --checkpoint dry.h5";
+  line = DRY "--dry-run --json --run dry";
   r = run(line);
   assert_succeeds(line, r);
   assert_object(
@@ -114,29 +111,27 @@ static void a_dry_run_takes_nothing(void **state) {
   assert_int_equal(sscanf(strstr(r->out, "\"device_bytes\":"), "\"device_bytes\":%ld", &device), 1);
   assert_int_equal(sscanf(strstr(r->out, "\"checkpoint_bytes\":"), "\"checkpoint_bytes\":%ld", &checkpoint),
                    1);
-  line = DRY "--checkpoint dry.h5 --log dry.jsonl";
+  line = DRY "--run dry";
   assert_succeeds(line, run(line));
   struct stat written;
-  assert_int_equal(stat("dry.h5", &written), 0);
+  assert_int_equal(stat("dry/checkpoint.h5", &written), 0);
   assert_in_range(written.st_size, checkpoint, checkpoint + checkpoint / 4);
   char want[64], text[4096] = "";
   snprintf(want, sizeof want, "\"device_bytes\":%ld", device);
-  FILE *log = fopen("dry.jsonl", "r");
+  FILE *log = fopen("dry/log.jsonl", "r");
   assert_non_null(log);
   while (!strstr(text, "\"event\":\"end\"") && fgets(text, sizeof text, log)) continue;
   fclose(log);
   if (!strstr(text, want)) fail_msg("the run ends in '%s', without %s", text, want);
   /* What would be refused is refused. */
-  line = DRY "--dry-run --checkpoint dry.h5";
-  assert_complains(line, run(line), 73, "dry.h5|exists");
-  line = DRY "--dry-run --log dry.jsonl";
-  assert_complains(line, run(line), 73, "--log dry.jsonl exists|: rm dry.jsonl");
-  line = DRY "--dry-run --checkpoint no/folder/dry.h5";
-  assert_complains(line, run(line), 73, "no/folder/dry.h5");
+  line = DRY "--dry-run --run dry";
+  assert_complains(line, run(line), 73, "--run dry holds checkpoint.h5|rm -r dry");
+  line = DRY "--dry-run --run no/folder/dry";
+  assert_complains(line, run(line), 73, "no/folder/dry");
 }
 
 static void a_lost_result_is_a_failure(void **state) {
-  static const char *const commands[] = {"--version", "train --help", "info --json run.h5",
+  static const char *const commands[] = {"--version", "train --help", "info --json run/checkpoint.h5",
                                          "gradcheck --quiet --json --device cpu"};
   for (int i = 0; i < 4; i++) {
     assert_complains(commands[i], run_in(commands[i], (struct circumstances){.out = "/dev/full"}), 74,
@@ -147,10 +142,11 @@ static void a_lost_result_is_a_failure(void **state) {
 
 /* With stdout closed, a checkpoint must not become what stdout was. */
 static void a_closed_stdout_reaches_no_file(void **state) {
-  const char *line = LABELS "--checkpoint closed.h5";
+  const char *line = LABELS "--run closed";
   assert_int_equal(run_in(line, (struct circumstances){.close_out = 1})->status, 74);
-  assert_succeeds("verify closed.h5", run("verify closed.h5"));
-  assert_succeeds("diff closed.h5 run.h5", run("diff closed.h5 run.h5"));
+  assert_succeeds("verify closed/checkpoint.h5", run("verify closed/checkpoint.h5"));
+  assert_succeeds("diff closed/checkpoint.h5 run/checkpoint.h5",
+                  run("diff closed/checkpoint.h5 run/checkpoint.h5"));
 }
 
 static void results_are_json(void **state) {
@@ -163,11 +159,11 @@ static void results_are_json(void **state) {
       {"gradcheck --quiet --json --device cpu --hidden 8,4 --groups 2 --head 3 --loss cross-entropy --plan "
        "tail",
        "ok"},
-      {"info --json run.h5", "step"},
+      {"info --json run/checkpoint.h5", "step"},
       {"info --json good.h5", "shape|train"},
-      {"verify --json run.h5", ""},
-      {"diff --json run.h5 run.h5", ""},
-      {"eval --quiet --json --device cpu --run run.h5 --data good.h5", "loss|accuracy"},
+      {"verify --json run/checkpoint.h5", ""},
+      {"diff --json run/checkpoint.h5 run/checkpoint.h5", ""},
+      {"eval --quiet --json --device cpu --run run --data good.h5", "loss|accuracy"},
       {"bench --quiet --json --device cpu --batch 8 --in 8 --hidden 16",
        "forward_ms|forward_backward_ms|step_ms"},
       {"bench --quiet --json --device cpu --batch 8 --in 8 --hidden 16 --head 3 --loss cross-entropy",
@@ -191,7 +187,7 @@ static void checks_that_fail_exit_with_1(void **state) {
   r = run("gradcheck --quiet --json --device cpu --tolerance 1e-30");
   assert_int_equal(r->status, 1);
   assert_object("gradcheck", r, "");
-  r = run("diff --json run.h5 other.h5");
+  r = run("diff --json run/checkpoint.h5 other/checkpoint.h5");
   assert_int_equal(r->status, 1);
   assert_object("diff", r, "");
   assert_int_equal(lines(r->err), 1);
@@ -227,17 +223,18 @@ static void auto_takes_the_cpu_for_short_work(void **state) {
       {"train --data good.h5 --hidden 4096,4096 --epochs 100 --dry-run", 0},
       {"train --synthetic 100 --in 8 --hidden 8 --dry-run", 1},
       {"train --synthetic 1000000 --in 8 --hidden 8,8 --epochs 20 --dry-run", 0},
-      {"eval --run run.h5 --data good.h5", 1},
-      {"eval --run run.h5 --data good.h5 --device cpu", 0},
-      {"predict --run run.h5 --data good.h5 --out brief.h5", 1},
-      {"train --checkpoint run.h5 --resume --dry-run", 1},
-      {"train --checkpoint began.h5 --resume --dry-run", 0},
+      {"eval --run run --data good.h5", 1},
+      {"eval --run run --data good.h5 --device cpu", 0},
+      {"predict --run run --data good.h5 --out brief.h5", 1},
+      {"train --run run --resume --dry-run", 1},
+      {"train --run began --resume --dry-run", 0},
   };
   struct mn_checkpoint *c;
-  assert_int_equal(mn_checkpoint_load(&c, "run.h5"), MN_OK);
+  assert_int_equal(mn_checkpoint_load(&c, "run/checkpoint.h5"), MN_OK);
   for (int i = 0; i < c->fingerprint_count; i++)
     if (strcmp(c->fingerprint[i].name, "device") == 0) strcpy(c->fingerprint[i].value, "NVIDIA H200");
-  assert_int_equal(mn_checkpoint_save(c, "began.h5", 1), MN_OK);
+  assert_int_equal(mkdir("began", 0777), 0);
+  assert_int_equal(mn_checkpoint_save(c, "began/checkpoint.h5", 1), MN_OK);
   mn_checkpoint_free(c);
   for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
     const struct result *r = run_in(rows[i].line, (struct circumstances){.no_gpu = 1});
@@ -268,7 +265,7 @@ static void pictures_are_drawn(void **state) {
   static const struct { const char *name, *start; } rows[] = {{"p.svg", "<?xml"}, {"p.png", "\x89PNG"}};
   for (int i = 0; i < 2; i++) {
     char line[128], start_of_file[8] = "";
-    snprintf(line, sizeof line, "plot run.jsonl --out %s", rows[i].name);
+    snprintf(line, sizeof line, "plot run/log.jsonl --out %s", rows[i].name);
     const struct result *r = run(line);
     if (r->status == 70 && strstr(r->err, "gnuplot-nox")) SKIP("no gnuplot");
     assert_succeeds(line, r);
@@ -280,7 +277,7 @@ static void pictures_are_drawn(void **state) {
   }
   /* Where it cannot be written whole, the one before stays. */
   uint64_t before = snapshot();
-  const char *line = "plot run.jsonl --out p.svg --force";
+  const char *line = "plot run/log.jsonl --out p.svg --force";
   assert_complains(line, run_in(line, (struct circumstances){.largest = 12000}), 74, "p.svg|File too large");
   assert_true(snapshot() == before);
   FILE *many = fopen("many.jsonl", "w");
@@ -293,7 +290,7 @@ static void pictures_are_drawn(void **state) {
   /* A name full of quotes and commands is a name, and nothing else. */
   write_text("it's`touch oops`.jsonl", "{\"event\":\"eval\",\"step\":3,\"test_loss\":0.5}\n");
   rename("it's`touch oops`.jsonl", "it's`touch\toops`.jsonl");
-  assert_succeeds("plot", run("plot it's`touch\toops`.jsonl run.jsonl --out |p.svg"));
+  assert_succeeds("plot", run("plot it's`touch\toops`.jsonl run/log.jsonl --out |p.svg"));
   assert_int_equal(access("oops", F_OK), -1);
   assert_int_equal(access("|p.svg", F_OK), 0);
   /* A line that is still being written is none yet; null is a loss that was not finite. */
@@ -308,33 +305,28 @@ static void a_picture_says_whose_it_is(void **state) {
   for (int i = 0; i < 2; i++) {
     snprintf(own, sizeof own, "own.%s", endings[i]), snprintf(other, sizeof other, "other.%s", endings[i]);
     snprintf(hand, sizeof hand, "hand.%s", endings[i]);
-    snprintf(line, sizeof line, LABELS "--stop-at 3 --checkpoint p%d.h5 --log p%d.jsonl --plot %s", i, i,
-             own);
+    snprintf(line, sizeof line, LABELS "--stop-at 3 --run p%d --plot %s", i, own);
     const struct result *r = run(line);
     if (r->status == 70 && strstr(r->err, "gnuplot-nox")) SKIP("no gnuplot");
     assert_succeeds(line, r);
-    snprintf(line, sizeof line, LABELS "--stop-at 3 --seed 3 --checkpoint q%d.h5 --log q%d.jsonl --plot %s",
-             i, i, other);
+    snprintf(line, sizeof line, LABELS "--stop-at 3 --seed 3 --run q%d --plot %s", i, other);
     assert_succeeds(line, run(line));
     write_text(hand, "<svg/>");
     const char *const refused[] = {other, hand};
     for (int k = 0; k < 2; k++) {
       const uint64_t before = snapshot();
-      snprintf(line, sizeof line,
-               "train --quiet --device cpu --checkpoint p%d.h5 --resume --stop-at 5 --plot %s", i,
+      snprintf(line, sizeof line, "train --quiet --device cpu --run p%d --resume --stop-at 5 --plot %s", i,
                refused[k]);
       assert_complains(line, run(line), 73, "is no picture of this run|--force");
       assert_true(snapshot() == before);
     }
-    snprintf(line, sizeof line,
-             "train --quiet --device cpu --checkpoint p%d.h5 --resume --stop-at 5 --plot %s", i, own);
+    snprintf(line, sizeof line, "train --quiet --device cpu --run p%d --resume --stop-at 5 --plot %s", i,
+             own);
     assert_succeeds(line, run(line));
     snprintf(line, sizeof line,
-             "train --quiet --device cpu --checkpoint p%d.h5 --resume --lr 0.5 --stop-at 6 --plot %s", i,
-             own);
+             "train --quiet --device cpu --run p%d --resume --lr 0.5 --stop-at 6 --plot %s", i, own);
     assert_succeeds(line, run(line)); /* after a change it is the same run */
-    snprintf(line, sizeof line, "train --quiet --device cpu --checkpoint p%d.h5 --resume --plot %s --force",
-             i, hand);
+    snprintf(line, sizeof line, "train --quiet --device cpu --run p%d --resume --plot %s --force", i, hand);
     assert_succeeds(line, run(line));
   }
 }
@@ -438,16 +430,15 @@ static void runs_are_told_apart(void **state) {
 /* A log that cannot grow ends the run, but not before its checkpoint is saved. */
 static void a_log_without_room_costs_no_step(void **state) {
 #define LONG "train --quiet --device cpu --synthetic 100 --in 8 --hidden 8 --batch 10 --steps 3000 "
-  const char *line = LONG "--log-every 1 --log room.jsonl --checkpoint room.h5";
+  const char *line = LONG "--log-every 1 --run room";
   assert_complains(line, run_in(line, (struct circumstances){.largest = 1 << 16}), 74,
-                   "room.jsonl|ulimit -f");
-  assert_succeeds("verify", run("verify room.h5"));
-  assert_succeeds("resume",
-                  run("train --quiet --device cpu --log-every 1 --log room.jsonl --checkpoint room.h5 "
-                      "--resume"));
-  assert_succeeds("train", run(LONG "--checkpoint whole.h5"));
-  assert_succeeds("diff", run("diff room.h5 whole.h5"));
-  FILE *file = fopen("room.jsonl", "r");
+                   "room/log.jsonl|ulimit -f");
+  assert_succeeds("verify", run("verify room/checkpoint.h5"));
+  assert_succeeds("resume", run("train --quiet --device cpu --log-every 1 --run room "
+                                "--resume"));
+  assert_succeeds("train", run(LONG "--run whole"));
+  assert_succeeds("diff", run("diff room/checkpoint.h5 whole/checkpoint.h5"));
+  FILE *file = fopen("room/log.jsonl", "r");
   assert_non_null(file);
   int count = 0;
   for (int c; (c = getc(file)) != EOF;) count += c == '\n';
@@ -457,35 +448,25 @@ static void a_log_without_room_costs_no_step(void **state) {
   assert_in_range(count, 1 + 3000 + 300 + 1 - 2, 1 + 3000 + 300 + 1);
 }
 
-/* A new run at a name that exists is refused with the command that makes space for it; --force does not. */
+/* A new run in a folder that holds one is refused with the command that makes space for it; --force does not. */
 static void a_refused_run_says_what_to_remove(void **state) {
   const char *line = "train --quiet --device cpu --synthetic 100 --in 4 --hidden 8 --epochs 2 --save-every 1 "
-                     "--keep 2 --best --checkpoint ./space.h5 --log space.jsonl";
+                     "--keep 2 --best --run space";
   assert_succeeds(line, run(line));
-  char forced[512], command[256];
-  int cannot_draw = 0;
+  char forced[512];
   snprintf(forced, sizeof forced, "%s --plot space.svg --force", line);
-  for (int i = 0; i < 2; i++) {
-    const struct result *r = run(i ? forced : line);
-    if (i && (cannot_draw = r->status == 70 && strstr(r->err, "gnuplot-nox"))) break;
-    assert_complains(line, r, 73,
-                     "--checkpoint ./space.h5 exists, and no option replaces a run|--resume|"
-                     ": rm ./space.h5 ./space.1.h5 ./space.best.h5 space.jsonl");
-    snprintf(command, sizeof command, "%.*s", (int)strcspn(strstr(r->err, "rm ./"), "\n"),
-             strstr(r->err, "rm ./"));
-  }
-  assert_int_equal(system(command), 0);
+  const struct result *r = run(forced);
+  const int cannot_draw = r->status == 70 && strstr(r->err, "gnuplot-nox");
+  if (!cannot_draw) assert_complains(forced, r, 73, "--run space holds best.h5|--resume|rm -r space");
+  assert_complains(line, run(line), 73, "--run space holds best.h5|--resume|rm -r space");
+  assert_int_equal(system("rm -r space"), 0);
   assert_succeeds(line, run(line));
-  /* A name that a shell would take otherwise is in no command. */
-  assert_int_equal(rename("space.h5", "space$1.h5"), 0);
-  line = "train --quiet --device cpu --synthetic 100 --in 4 --hidden 8 --epochs 2 --checkpoint space$1.h5";
-  assert_complains(line, run(line), 73, "space$1.h5 exists|: remove its files");
   if (cannot_draw) SKIP("no gnuplot: --force beside --plot");
 }
 
 /* --force replaces a picture and predictions, and without it they stay. */
 static void outputs_are_replaced_by_force_alone(void **state) {
-  const char *line = "predict --quiet --device cpu --run run.h5 --data good.h5 --out forced.h5";
+  const char *line = "predict --quiet --device cpu --run run --data good.h5 --out forced.h5";
   assert_succeeds(line, run(line));
   uint64_t before = snapshot();
   assert_complains(line, run(line), 73, "forced.h5|--force");
@@ -493,7 +474,7 @@ static void outputs_are_replaced_by_force_alone(void **state) {
   write_text("forced.h5", "to be replaced");
   nanosleep(&(struct timespec){.tv_sec = 1, .tv_nsec = 100000000},
             NULL); /* the file must not tell the time */
-  assert_succeeds(line, run("predict --quiet --device cpu --run run.h5 --data good.h5 --out forced.h5 "
+  assert_succeeds(line, run("predict --quiet --device cpu --run run --data good.h5 --out forced.h5 "
                             "--force"));
   assert_true(snapshot() == before);
 }
@@ -520,7 +501,7 @@ static void every_plan_trains_scaled(void **state) {
 
 static void finished_runs_resume_to_nothing(void **state) {
   uint64_t before = snapshot();
-  assert_succeeds("resume", run("train --quiet --device cpu --checkpoint run.h5 --resume"));
+  assert_succeeds("resume", run("train --quiet --device cpu --run run --resume"));
   assert_true(snapshot() == before);
 }
 

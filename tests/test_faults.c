@@ -19,6 +19,9 @@ static void write_targets(const char *name) {
 /* Beside what all tests of the program have, a file for each thing that can be wrong with one. */
 static int set_up_faults(void **state) {
   if (set_up(state) != 0) return -1;
+  assert_succeeds("train", run(LABELS "--checkpoint run.h5 --log run.jsonl"));
+  assert_succeeds("train", run(LABELS "--checkpoint other.h5 --seed 1"));
+  cut("cut-run.h5", "run.h5");
   write_dataset("no-x.h5", NO_X);
   write_dataset("no-y.h5", NO_Y);
   write_dataset("rank.h5", RANK);

@@ -144,29 +144,29 @@ static void the_weights_of_a_new_run_make_the_same_run(void **state) {
 
 /* Of a checkpoint its weights alone: not its factors, momentum, step, or order of samples. */
 static void a_checkpoint_is_a_file_of_weights(void **state) {
-  train("--precision fp16 --seed 3 --checkpoint half.h5");
-  copy_weights("weights.h5", "half.h5", H5T_IEEE_F32LE, 0);
-  train("--precision fp16 --init half.h5 --checkpoint from-checkpoint.h5");
-  train("--precision fp16 --init weights.h5 --checkpoint from-weights.h5");
-  assert_same("from-checkpoint.h5", "from-weights.h5");
-  assert_int_equal(run("diff half.h5 from-weights.h5")->status, 1);
+  train("--precision fp16 --seed 3 --run half");
+  copy_weights("weights.h5", "half/checkpoint.h5", H5T_IEEE_F32LE, 0);
+  train("--precision fp16 --init half/checkpoint.h5 --run from-checkpoint");
+  train("--precision fp16 --init weights.h5 --run from-weights");
+  assert_same("from-checkpoint/checkpoint.h5", "from-weights/checkpoint.h5");
+  assert_int_equal(run("diff half/checkpoint.h5 from-weights/checkpoint.h5")->status, 1);
 }
 
 static void any_floats_will_do(void **state) {
   hid_t half = float16();
-  copy_weights("half.h5", "run.h5", half, 1);
+  copy_weights("half.h5", "run/checkpoint.h5", half, 1);
   H5Tclose(half);
   copy_weights("single.h5", "half.h5", H5T_IEEE_F32BE, 0);
   copy_weights("double.h5", "half.h5", H5T_IEEE_F64LE, 1);
   static const char *const names[] = {"half", "single", "double"};
   for (int i = 0; i < 3; i++) {
     char rest[128], name[32];
-    snprintf(rest, sizeof rest, "--init %s.h5 --checkpoint from-%s.h5", names[i], names[i]);
+    snprintf(rest, sizeof rest, "--init %s.h5 --run from-%s", names[i], names[i]);
     train(rest);
-    snprintf(name, sizeof name, "from-%s.h5", names[i]);
-    assert_same("from-half.h5", name);
+    snprintf(name, sizeof name, "from-%s/checkpoint.h5", names[i]);
+    assert_same("from-half/checkpoint.h5", name);
   }
-  assert_int_equal(run("diff from-half.h5 run.h5")->status, 1);
+  assert_int_equal(run("diff from-half run")->status, 1);
 }
 
 /* ---- what is refused ---- */
@@ -178,14 +178,14 @@ static void assert_refused(const char *line, int status, const char *words) {
   if (snapshot() != before) fail_msg("'%s' changed a file", line);
 }
 
-#define INIT(file) RAW "--checkpoint new.h5 --log new.jsonl --init " file
+#define INIT(file) RAW "--run new --init " file
 
 static void all_that_does_not_fit_is_told_at_once(void **state) {
   const float zeros[64] = {0};
   const int whole[8] = {0};
   const hsize_t tall[] = {9, 4}, wide[] = {3, 9}, eight = 8;
   char words[8][4] = {"a"};
-  copy_weights("misfit.h5", "run.h5", H5T_IEEE_F32LE, 0);
+  copy_weights("misfit.h5", "run/checkpoint.h5", H5T_IEEE_F32LE, 0);
   hid_t file = H5Fopen("misfit.h5", H5F_ACC_RDWR, H5P_DEFAULT), text = H5Tcopy(H5T_C_S1);
   H5Tset_size(text, 4);
   static const char *const gone[] = {"blocks.0.fc.weight", "blocks.0.fc.bias", "blocks.0.gn.weight",
@@ -214,7 +214,7 @@ static void all_that_does_not_fit_is_told_at_once(void **state) {
 
 /* A vector is no matrix of one row. */
 static void a_rank_has_to_fit(void **state) {
-  copy_weights("misfit.h5", "run.h5", H5T_IEEE_F32LE, 0);
+  copy_weights("misfit.h5", "run/checkpoint.h5", H5T_IEEE_F32LE, 0);
   hid_t file = H5Fopen("misfit.h5", H5F_ACC_RDWR, H5P_DEFAULT);
   assert_true(H5Ldelete(file, "model/head.bias", H5P_DEFAULT) >= 0);
   put(file, "model/head.bias", H5T_NATIVE_FLOAT, 2, (hsize_t[]){1, 3}, (float[3]){0});
@@ -224,20 +224,21 @@ static void a_rank_has_to_fit(void **state) {
 
 /* Of 64 blocks 63 are missing: the list is cut short, the remedy stays. */
 static void a_long_list_is_cut_short(void **state) {
-  char line[1024] = "train --device cpu --data good.h5 --groups 2 --batch 6 --init run.h5 --hidden 8";
+  char line[1024] =
+      "train --device cpu --data good.h5 --groups 2 --batch 6 --init run/checkpoint.h5 --hidden 8";
   for (int i = 1; i < 64; i++) strcat(line, ",8");
   assert_refused(line, 65, "blocks.1.fc.weight is missing, wanted [8, 8]| …: give the model these sizes");
 }
 
 static void values_have_to_be_finite(void **state) {
-  copy_weights("odd.h5", "run.h5", H5T_IEEE_F64LE, 0);
+  copy_weights("odd.h5", "run/checkpoint.h5", H5T_IEEE_F64LE, 0);
   set_value("odd.h5", "model/head.bias", 1, -INFINITY);
   assert_refused(INIT("odd.h5"), 65, "odd.h5|head.bias, row 0, column 1|-inf");
   set_value("odd.h5", "model/blocks.0.fc.weight", 4 * 3 + 2, NAN);
   set_value("odd.h5", "model/blocks.0.fc.weight", 4 * 5 + 1, NAN);
   assert_refused(INIT("odd.h5"), 65, "blocks.0.fc.weight, row 3, column 2|nan");
   /* Finite in fp64 alone. */
-  copy_weights("odd.h5", "run.h5", H5T_IEEE_F64LE, 0);
+  copy_weights("odd.h5", "run/checkpoint.h5", H5T_IEEE_F64LE, 0);
   set_value("odd.h5", "model/blocks.0.gn.weight", 7, 1e39);
   assert_refused(INIT("odd.h5"), 65, "blocks.0.gn.weight, row 0, column 7|as a float");
   train("--precision fp64 --init odd.h5");
@@ -246,7 +247,8 @@ static void values_have_to_be_finite(void **state) {
 static void files_without_weights_are_refused(void **state) {
   write_text("text.h5", "no HDF5");
   hid_t file = create_file("link.h5");
-  assert_true(H5Lcreate_external("run.h5", "/model", file, "model", H5P_DEFAULT, H5P_DEFAULT) >= 0);
+  assert_true(H5Lcreate_external("run/checkpoint.h5", "/model", file, "model", H5P_DEFAULT, H5P_DEFAULT) >=
+              0);
   assert_true(H5Fclose(file) >= 0);
   assert_refused(INIT("missing.h5"), 66, "missing.h5");
   assert_refused(INIT("text.h5"), 65, "text.h5|HDF5");
@@ -259,15 +261,17 @@ static void files_without_weights_are_refused(void **state) {
  * attribute of the same name in another program's file says nothing. */
 static void lost_weights_are_refused(void **state) {
   float values[4096] = {0};
-  train("--checkpoint torn.h5");
-  hid_t file = H5Fopen("torn.h5", H5F_ACC_RDWR, H5P_DEFAULT);
+  train("--run torn");
+  hid_t file = H5Fopen("torn/checkpoint.h5", H5F_ACC_RDWR, H5P_DEFAULT);
   hid_t dataset = H5Dopen2(file, "/model/blocks.0.fc.weight", H5P_DEFAULT);
   assert_true(H5Dget_storage_size(dataset) <= sizeof values);
   assert_true(H5Dwrite(dataset, H5T_NATIVE_FLOAT, H5S_ALL, H5S_ALL, H5P_DEFAULT, values) >= 0);
   H5Dclose(dataset);
   assert_true(H5Fclose(file) >= 0);
-  assert_refused(RAW "--init torn.h5", 65, "torn.h5|model/blocks.0.fc.weight|by its checksum");
-  assert_refused(RAW "--precision fp64 --init torn.h5", 65, "model/blocks.0.fc.weight|by its checksum");
+  assert_refused(RAW "--init torn/checkpoint.h5", 65,
+                 "torn/checkpoint.h5|model/blocks.0.fc.weight|by its checksum");
+  assert_refused(RAW "--precision fp64 --init torn/checkpoint.h5", 65,
+                 "model/blocks.0.fc.weight|by its checksum");
   file = H5Fopen("weights.h5", H5F_ACC_RDWR, H5P_DEFAULT);
   put_text(file, "/", "checksums", "of another program");
   assert_true(H5Fclose(file) >= 0);
@@ -275,34 +279,35 @@ static void lost_weights_are_refused(void **state) {
 }
 
 static void init_begins_a_new_run(void **state) {
-  assert_refused("train --checkpoint run.h5 --resume --init run.h5", 64, "--init|--resume|leave one out");
-  assert_refused(RAW "--init run.h5 --checkpoint run.h5", 64, "--checkpoint|--init run.h5");
-  assert_refused(RAW "--init run.h5 --checkpoint new.h5 --log ./run.h5", 64, "--log|--init run.h5");
+  assert_refused("train --run run --resume --init run/checkpoint.h5", 64, "--init|--resume|leave one out");
+  assert_refused(RAW "--init run --run run", 64, "--init run/checkpoint.h5|a file of --run");
 }
 
 /* After its start it is a run as any other. */
 static void a_run_from_weights_is_resumed(void **state) {
-  train("--init other.h5 --checkpoint whole.h5");
-  train("--init other.h5 --checkpoint part.h5 --stop-at 3");
-  assert_int_equal(run("diff whole.h5 part.h5")->status, 1);
-  assert_succeeds("resume", run("train --quiet --device cpu --checkpoint part.h5 --resume"));
-  assert_same("whole.h5", "part.h5");
+  train("--init other/checkpoint.h5 --run whole");
+  train("--init other/checkpoint.h5 --run part --stop-at 3");
+  assert_int_equal(run("diff whole/checkpoint.h5 part/checkpoint.h5")->status, 1);
+  assert_succeeds("resume", run("train --quiet --device cpu --run part --resume"));
+  assert_same("whole/checkpoint.h5", "part/checkpoint.h5");
 }
 
 /* A checkpoint of another configuration is told of in one line, and its weights are taken. */
 static void another_configuration_is_told(void **state) {
   static const char line[] = "train --device cpu --data good.h5 --hidden 8 --epochs 1 --batch 6 ";
   char text[512];
-  snprintf(text, sizeof text, "%s--groups 4 --eps 0.001 --slope 0.5 --plan tail --init run.h5", line);
+  snprintf(text, sizeof text, "%s--groups 4 --eps 0.001 --slope 0.5 --plan tail --init run/checkpoint.h5",
+           line);
   const struct result *r = run(text);
   assert_succeeds(text, r);
-  assert_non_null(strstr(r->err, "note: run.h5 was trained with groups 2 (here 4), eps 1e-05 (here 0.001), "
-                                 "slope 0.01 (here 0.5), plan stack (here tail)\n"));
-  snprintf(text, sizeof text, "%s--groups 2 --init run.h5", line);
+  assert_non_null(
+      strstr(r->err, "note: run/checkpoint.h5 was trained with groups 2 (here 4), eps 1e-05 (here 0.001), "
+                     "slope 0.01 (here 0.5), plan stack (here tail)\n"));
+  snprintf(text, sizeof text, "%s--groups 2 --init run/checkpoint.h5", line);
   r = run(text);
-  assert_non_null(strstr(r->err, "weights: from run.h5\n"));
+  assert_non_null(strstr(r->err, "weights: from run/checkpoint.h5\n"));
   assert_null(strstr(r->err, "was trained with"));
-  copy_weights("weights.h5", "run.h5", H5T_IEEE_F32LE, 0);
+  copy_weights("weights.h5", "run/checkpoint.h5", H5T_IEEE_F32LE, 0);
   snprintf(text, sizeof text, "%s--groups 4 --init weights.h5", line);
   r = run(text);
   assert_succeeds(text, r);
@@ -314,9 +319,9 @@ static void another_configuration_is_told(void **state) {
 static void weights_alone_are_evaluated(void **state) {
 #define EVAL "eval --quiet --json --device cpu --data good.h5 --run "
   char expected[TEXT];
-  train("--eps 0.1 --slope 0.3 --checkpoint steep.h5");
-  copy_weights("weights.h5", "steep.h5", H5T_IEEE_F32LE, 0);
-  strcpy(expected, run(EVAL "steep.h5")->out);
+  train("--eps 0.1 --slope 0.3 --run steep");
+  copy_weights("weights.h5", "steep/checkpoint.h5", H5T_IEEE_F32LE, 0);
+  strcpy(expected, run(EVAL "steep/checkpoint.h5")->out);
   assert_non_null(strstr(expected, "\"accuracy\""));
   assert_non_null(strstr(run("info weights.h5")->out, "weights:\n  inputs: "));
   const struct result *r = run(EVAL "weights.h5 --groups 2 --eps 0.1 --slope 0.3");
@@ -333,15 +338,15 @@ static void weights_alone_are_evaluated(void **state) {
   assert_refused(EVAL "weights.h5", 64, "weights.h5|--groups G");
   assert_refused(EVAL "weights.h5 --groups 3", 64, "3 groups|8");
   assert_refused(EVAL "weights.h5 --groups 2 --loss mse", 65, "weights.h5|3 numbers|1 numbers");
-  assert_refused(EVAL "steep.h5 --groups 2", 64, "--groups|steep.h5|leave it out");
+  assert_refused(EVAL "steep/checkpoint.h5 --groups 2", 64, "--groups|steep/checkpoint.h5|leave it out");
   assert_refused(EVAL "good.h5 --groups 2", 65, "good.h5|/model");
 }
 
 static void weights_alone_predict(void **state) {
 #define PREDICT "predict --quiet --device cpu --data good.h5 "
-  train("--checkpoint plain.h5");
-  copy_weights("weights.h5", "plain.h5", H5T_IEEE_F64LE, 0);
-  assert_succeeds("predict", run(PREDICT "--run plain.h5 --out a.h5"));
+  train("--run plain");
+  copy_weights("weights.h5", "plain/checkpoint.h5", H5T_IEEE_F64LE, 0);
+  assert_succeeds("predict", run(PREDICT "--run plain --out a.h5"));
   assert_succeeds("predict", run(PREDICT "--run weights.h5 --groups 2 --out b.h5"));
   assert_same_file("a.h5", "b.h5");
   assert_succeeds("predict", run(PREDICT "--run weights.h5 --groups 2 --loss mse --out c.h5"));
@@ -366,8 +371,8 @@ static void labels_have_to_be_the_models(void **state) {
     put(file, name, H5T_NATIVE_INT, 1, shape, y);
   }
   assert_true(H5Fclose(file) >= 0);
-  assert_refused("eval --quiet --device cpu --data labels.h5 --run run.h5", 65,
-                 "row 4 (from 0) of labels.h5 has the label 5, but run.h5 has 3 classes, 0 to 2");
+  assert_refused("eval --quiet --device cpu --data labels.h5 --run run", 65,
+                 "row 4 (from 0) of labels.h5 has the label 5, but run/checkpoint.h5 has 3 classes, 0 to 2");
   assert_refused("train --device cpu --data labels.h5 --hidden 8 --groups 2 --batch 3 --steps 1", 65,
                  "row 4 (from 0) of the test part of labels.h5 has the label 5, but the model of its "
                  "training part has 3");
@@ -381,9 +386,9 @@ static void shapes_say_the_sizes(void **state) {
   assert_succeeds(
       "train",
       run("train --quiet --device cpu --data good.h5 --hidden 8,6,4 --groups 2 --standardize no --batch "
-          "6 --epochs 1 --checkpoint three.h5"));
-  strcpy(expected, run(EVAL "three.h5")->out);
-  copy_weights("deep.h5", "three.h5", H5T_IEEE_F32LE, 0);
+          "6 --epochs 1 --run three"));
+  strcpy(expected, run(EVAL "three/checkpoint.h5")->out);
+  copy_weights("deep.h5", "three/checkpoint.h5", H5T_IEEE_F32LE, 0);
   const struct result *r = run(line);
   assert_succeeds(line, r);
   assert_string_equal(r->out, expected);
@@ -424,15 +429,15 @@ static void a_model_that_is_refused_stays_as_it_was(void **state) {
   const struct mn_model_config sizes = config(1);
   assert_int_equal(mn_device_open(&device, "cpu", "fp32"), MN_OK);
   assert_int_equal(mn_model_open(&model, device, &sizes), MN_OK);
-  copy_weights("weights.h5", "run.h5", H5T_IEEE_F64LE, 0);
+  copy_weights("weights.h5", "run/checkpoint.h5", H5T_IEEE_F64LE, 0);
   assert_int_equal(mn_snapshot_load_weights("weights.h5", model, NULL), MN_OK);
-  assert_holds(model, "run.h5");
-  copy_weights("odd.h5", "other.h5", H5T_IEEE_F32LE, 0);
+  assert_holds(model, "run/checkpoint.h5");
+  copy_weights("odd.h5", "other/checkpoint.h5", H5T_IEEE_F32LE, 0);
   set_value("odd.h5", "model/head.bias", 2, NAN); /* the last value of all */
   assert_int_equal(mn_snapshot_load_weights("odd.h5", model, NULL), MN_BAD_DATA);
-  assert_holds(model, "run.h5");
-  assert_int_equal(mn_snapshot_load_weights("other.h5", model, NULL), MN_OK);
-  assert_holds(model, "other.h5");
+  assert_holds(model, "run/checkpoint.h5");
+  assert_int_equal(mn_snapshot_load_weights("other/checkpoint.h5", model, NULL), MN_OK);
+  assert_holds(model, "other/checkpoint.h5");
   assert_int_equal(mn_snapshot_load_weights("missing.h5", model, NULL), MN_NO_INPUT);
   /* Nothing stays open, after errors either. */
   assert_int_equal(H5Fget_obj_count((hid_t)H5F_OBJ_ALL, H5F_OBJ_ALL), 0);

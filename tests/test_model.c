@@ -10,7 +10,7 @@
 /* Another run's checkpoint, which appears under this name while a model is saved. */
 static const char *appears;
 int fsync(int fd) {
-  if (appears) assert_int_equal(link("run.h5", appears), 0);
+  if (appears) assert_int_equal(link("run/checkpoint.h5", appears), 0);
   appears = NULL;
   return (int)syscall(SYS_fsync, fd);
 }
@@ -60,11 +60,11 @@ static void a_model_comes_back(void **state) {
   }
 }
 
-/* Takes the model out of the checkpoint run.h5. */
+/* Takes the model out of the checkpoint run/checkpoint.h5. */
 static struct mn_model *take_model(struct mn_device **device) {
   struct mn_model *model;
   MUST(mn_device_open(device, "cpu", "fp32"));
-  MUST(mn_model_load(&model, *device, "run.h5"));
+  MUST(mn_model_load(&model, *device, "run/checkpoint.h5"));
   unlink("model.h5");
   MUST(mn_model_save(model, "model.h5"));
   return model;
@@ -85,13 +85,13 @@ static void the_commands_take_it(void **state) {
   mn_model_close(take_model(&device));
   mn_device_close(device);
 #define OF(file) "--quiet --device cpu --data good.h5 --run " file
-  assert_same_answer("eval --json " OF("run.h5"), "eval --json " OF("model.h5"));
-  assert_succeeds("predict", run("predict " OF("run.h5") " --out y.h5"));
+  assert_same_answer("eval --json " OF("run/checkpoint.h5"), "eval --json " OF("model.h5"));
+  assert_succeeds("predict", run("predict " OF("run/checkpoint.h5") " --out y.h5"));
   assert_succeeds("predict", run("predict " OF("model.h5") " --out z.h5"));
   assert_same_file("y.h5", "z.h5");
-  assert_succeeds("train", run(LABELS "--checkpoint p.h5 --init run.h5"));
-  assert_succeeds("train", run(LABELS "--checkpoint q.h5 --init model.h5"));
-  assert_same("p.h5", "q.h5");
+  assert_succeeds("train", run(LABELS "--run p --init run/checkpoint.h5"));
+  assert_succeeds("train", run(LABELS "--run q --init model.h5"));
+  assert_same("p/checkpoint.h5", "q/checkpoint.h5");
   assert_succeeds("verify", run("verify model.h5"));
   const struct result *r = run("info model.h5");
   assert_succeeds("info", r);
@@ -104,7 +104,7 @@ static void the_commands_take_it(void **state) {
 
 /* Nothing but what mn_model_save has written is replaced. */
 static void other_files_stay(void **state) {
-  static const char *const others[] = {"run.h5", "good.h5", "cut-run.h5", "words.txt"};
+  static const char *const others[] = {"run/checkpoint.h5", "good.h5", "cut-run.h5", "words.txt"};
   struct mn_device *device;
   struct mn_model *model = take_model(&device);
   FILE *words = fopen("words.txt", "w");
@@ -120,7 +120,7 @@ static void other_files_stay(void **state) {
   appears = "late.h5";
   assert_int_equal(mn_model_save(model, "late.h5"), MN_NO_CREATE);
   assert_null(appears);
-  assert_same_file("late.h5", "run.h5");
+  assert_same_file("late.h5", "run/checkpoint.h5");
   mn_model_close(model);
   mn_device_close(device);
 }

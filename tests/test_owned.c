@@ -220,6 +220,7 @@ static void words_stay_words(void **state) {
 
 static int set_up_sub(void **state) {
   if (set_up(state)) return -1;
+  assert_succeeds("train", run(LABELS "--checkpoint other.h5 --seed 1"));
   write_file("victim.jsonl", VICTIM);
   return mkdir("sub", 0777);
 }

@@ -80,7 +80,7 @@ static void write_rows(const char *name, struct rows rows) {
 #define LOGGED MODEL "--log-every 1 "
 
 static int set_up_runs(void **state) {
-  if (set_up(state) != 0 || unlink("run.h5") != 0 || unlink("run.jsonl") != 0) return -1;
+  if (set_up(state) != 0) return -1;
   write_rows("rows.h5", (struct rows){0});
   run_well(QUIET LOGGED "--checkpoint whole.h5 --log whole.jsonl");
   run_well(QUIET LOGGED "--checkpoint run.h5 --log run.jsonl --stop-at 6");

@@ -204,15 +204,15 @@ static void usr1_is_harmless_while_a_run_opens(void **state) {
 }
 
 static const char *const others[] = {
-    "eval --quiet --device cpu --run run.h5 --data good.h5",
-    "predict --quiet --device cpu --run run.h5 --data good.h5 --out p.h5 --force",
+    "eval --quiet --device cpu --run run --data good.h5",
+    "predict --quiet --device cpu --run run --data good.h5 --out p.h5 --force",
     "gradcheck --quiet --device cpu",
     "bench --quiet --device cpu --batch 8 --in 8 --hidden 16",
     "parity --quiet --device cpu cases.h5",
-    "info run.h5",
-    "verify run.h5",
-    "diff run.h5 run.h5",
-    "plot run.jsonl --out p.svg --force",
+    "info run",
+    "verify run",
+    "diff run run",
+    "plot run --out p.svg --force",
 };
 enum { OTHERS = sizeof others / sizeof *others };
 
@@ -240,7 +240,7 @@ static void term_ends_other_commands_at_once(void **state) {
 
 /* A reader that went away: a result that is lost is an error, a remark is not. */
 static void nobody_reads(void **state) {
-  static const char *const commands[] = {"info run.h5", RUN "--synthetic 100 --in 8 --steps 3"};
+  static const char *const commands[] = {"info run", RUN "--synthetic 100 --in 8 --steps 3"};
   for (int i = 0; i < 2; i++) {
     const char *line = commands[i];
     int prints = 0;

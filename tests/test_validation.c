@@ -174,9 +174,9 @@ static void what_cannot_be_held_out_is_refused(void **state) {
       {"train --data numbers.h5 --hidden 8 --validation -0.1", 64, "--validation"},
       {"train --data one.h5 --hidden 8 --head 1 --validation 0.5", 65, "single row"},
       {TRAIN "--batch 280", 64, "--batch 280|270 rows"},
-      {"eval --run run.h5 --data good.h5 --part test", 64, "--part test|good.h5|--part all"},
-      {"predict --run run.h5 --data good.h5 --out n.h5 --part some", 64, "--part|auto, train, test or all"},
-      {"eval --run run.h5 --data parts.h5 --part all", 65, "no dataset x|train"},
+      {"eval --run run --data good.h5 --part test", 64, "--part test|good.h5|--part all"},
+      {"predict --run run --data good.h5 --out n.h5 --part some", 64, "--part|auto, train, test or all"},
+      {"eval --run run --data parts.h5 --part all", 65, "no dataset x|train"},
   };
   for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
     uint64_t before = snapshot();

@@ -130,15 +130,16 @@ static void parts_and_resumes_keep_the_numbers(void **state) {
   run_well(TRAIN "--data parts.h5 --run stopped --stop-at 5");
   run_well("train --quiet --device cpu --run stopped --resume");
   assert_same("whole/checkpoint.h5", "stopped/checkpoint.h5");
-  write_rows("other.h5", 0, ROWS, VARIABLE);
-  hid_t file = H5Fopen("other.h5", H5F_ACC_RDWR, H5P_DEFAULT), set = H5Dopen2(file, "y", H5P_DEFAULT);
+  write_rows("other/checkpoint.h5", 0, ROWS, VARIABLE);
+  hid_t file = H5Fopen("other/checkpoint.h5", H5F_ACC_RDWR, H5P_DEFAULT),
+        set = H5Dopen2(file, "y", H5P_DEFAULT);
   hid_t type = text_type(H5T_VARIABLE);
   const char *others[ROWS];
   for (int n = 0; n < ROWS; n++) others[n] = n == 17 ? "c" : words[1];
   assert_true(H5Dwrite(set, type, H5S_ALL, H5S_ALL, H5P_DEFAULT, others) >= 0);
   H5Tclose(type), H5Dclose(set), H5Fclose(file);
-  assert_complains("eval", run("eval --device cpu --run whole --data other.h5"), 65,
-                   "other.h5|row 17|'c'|none of the classes of whole/checkpoint.h5 (words)");
+  assert_complains("eval", run("eval --device cpu --run whole --data other/checkpoint.h5"), 65,
+                   "other/checkpoint.h5|row 17|'c'|none of the classes of whole/checkpoint.h5 (words)");
 }
 
 /* Trains on `count` words, each made by `word`. */
@@ -257,9 +258,9 @@ static void names_that_do_not_fit_are_told(void **state) {
   const struct result *r = run("predict --device cpu --run run-0 --data few.h5 --out unnamed.h5");
   assert_succeeds("predict", r);
   assert_non_null(strstr(r->err, "unnamed.h5 gets no target: few.h5: dataset y, row 0"));
-  r = run("predict --device cpu --run whole --data other.h5 --out others.h5");
+  r = run("predict --device cpu --run whole --data other/checkpoint.h5 --out others.h5");
   assert_succeeds("predict", r);
-  assert_non_null(strstr(r->err, "others.h5 gets no target: other.h5: dataset y, row 17"));
+  assert_non_null(strstr(r->err, "others.h5 gets no target: other/checkpoint.h5: dataset y, row 17"));
   r = run("diff run-0 run-2");
   assert_int_equal(r->status, 1);
   assert_non_null(strstr(r->out, "/classes"));

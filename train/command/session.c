@@ -215,7 +215,7 @@ static mn_status lock_and_resume(struct mn_session *s) {
   if (o->run && o->resume && access(o->run, F_OK) != 0)
     return mn_fail(MN_NO_INPUT, "--run %s: %s; without --resume a new run begins there", o->run,
                    strerror(errno));
-  if (saves && o->run && !o->resume) MN_TRY(mn_run_make(o->run, &s->made));
+  if (mn_ranks_first(s->ranks) && o->run && !o->resume) MN_TRY(mn_run_make(o->run, o->dry_run, &s->made));
   if (saves) MN_TRY(mn_checkpoint_lock(&s->lock, o->checkpoint));
   if (!o->resume) return MN_OK;
   MN_TRY(mn_checkpoint_load_newest(&s->from, o->checkpoint, s->from_path, skipped, sizeof skipped));

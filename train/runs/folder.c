@@ -27,11 +27,11 @@ static void look(void *to, const char *entry) {
     snprintf(first, MN_ATOMIC_FILE_PATH, "%s", entry);
 }
 
-mn_status mn_run_make(const char *run, int *made) {
+mn_status mn_run_make(const char *run, int dry, int *made) {
   char any[MN_ATOMIC_FILE_PATH], found[MN_ATOMIC_FILE_PATH] = "";
-  *made = mkdir(run, 0777) == 0;
+  *made = !dry && mkdir(run, 0777) == 0;
   if (*made) return MN_OK;
-  if (errno != EEXIST)
+  if (!dry && errno != EEXIST)
     return mn_fail(MN_NO_CREATE,
                    "cannot make the folder --run %s: %s; name one in a folder that can be written", run,
                    strerror(errno));
