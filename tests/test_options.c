@@ -215,6 +215,7 @@ static const struct {
     {"bench --batch-size 8", "'--batch-size'", "did you mean --batch?"},
     {"eval --gpu", "'--gpu'", "did you mean --device?"},
     {"train --layers 8", "'--layers'", "did you mean --hidden?"},
+    {"eval --checkpoint c --data d", "'--checkpoint'", "did you mean --run?"},
     {"predict --output f", "'--output'", "did you mean --out?"},
     {"info --layers 8", "'--layers'", "info --help"},
     {"train --out f", "'--out'", "which is one of predict's"},

@@ -38,18 +38,24 @@ static int distance(const char *a, size_t length, const char *b) {
   return row[width];
 }
 
+/* The option that other programs, or an older minnow, call so; NULL without one. */
+static const char *find_other(const char *word, size_t length, enum mn_command command) {
+  static const char *const others[][2] = {
+      {"learning-rate", "lr"}, {"batch-size", "batch"}, {"gpu", "device"},     {"layers", "hidden"},
+      {"output", "out"},       {"wd", "weight-decay"},  {"checkpoint", "run"},
+  };
+  for (size_t i = 0; i < sizeof others / sizeof *others; i++)
+    if (strlen(others[i][0]) == length && strncmp(others[i][0], word, length) == 0 &&
+        mn_option_taken(mn_option_find(others[i][1]), command))
+      return others[i][1];
+  return NULL;
+}
+
 /* The command, or with `command` the option of it, that is at most two slips from the word, in a short word
- * one, or that other programs call so; NULL without one. */
+ * one; NULL without one. */
 static const char *find_meant(const char *word, size_t length, const enum mn_command *command) {
-  static const char *const others[][2] = {{"learning-rate", "lr"}, {"batch-size", "batch"},
-                                          {"gpu", "device"},       {"layers", "hidden"},
-                                          {"output", "out"},       {"wd", "weight-decay"}};
   const char *best = NULL;
   int least = length > 4 ? 3 : 2;
-  for (int i = 0; command && i < (int)(sizeof others / sizeof *others); i++)
-    if (strlen(others[i][0]) == length && strncmp(others[i][0], word, length) == 0 &&
-        mn_option_taken(mn_option_find(others[i][1]), *command))
-      return others[i][1];
   for (int i = 0; i < (command ? mn_option_count : MN_COMMANDS); i++) {
     const char *name = command ? mn_option_rows[i].name : mn_command_rows[i].name;
     const int slips = command && !mn_option_taken(i, *command) ? least : distance(word, length, name);
@@ -96,13 +102,14 @@ static mn_status refuse(enum mn_command command, int key, const char *word) {
   if (key)
     return mn_fail(MN_USAGE, "%s has no option '-%c', only whole words behind two dashes: minnow %s --help",
                    name, key, name);
-  for (int i = 0; i < mn_option_count; i++)
+  const char *meant = length > 2 ? find_other(word + 2, (size_t)length - 2, command) : NULL;
+  for (int i = 0; i < mn_option_count && !meant; i++)
     if (mn_option_rows[i].commands && strlen(mn_option_rows[i].name) + 2 == (size_t)length &&
         strncmp(word + 2, mn_option_rows[i].name, (size_t)length - 2) == 0)
       return mn_fail(MN_USAGE,
                      "%s has no option '%.*s', which is one of %s's: minnow %s --help lists its own", name,
                      length, word, mn_command_rows[ffs((int)mn_option_rows[i].commands) - 1].name, name);
-  const char *meant = length > 2 ? find_meant(word + 2, (size_t)length - 2, &command) : NULL;
+  if (!meant && length > 2) meant = find_meant(word + 2, (size_t)length - 2, &command);
   if (meant)
     return mn_fail(MN_USAGE, "%s has no option '%.*s'; did you mean --%s?", name, length, word, meant);
   return mn_fail(MN_USAGE,

@@ -12,8 +12,8 @@ int mn_run_file(char out[MN_ATOMIC_FILE_PATH], const char *run, const char *name
 const char *mn_run_read(char out[MN_ATOMIC_FILE_PATH], const char *path, const char *name);
 
 /* Makes the folder of a new run, unless it is there and holds at most logs of runs that saved nothing; *made:
- * it was not there. dry: looks alone. MN_NO_CREATE: it holds something, or cannot be made; MN_IO: it cannot be
- * listed. */
+ * it was not there. dry: looks alone. MN_NO_CREATE: it holds something, or cannot be made; MN_IO: it cannot
+ * be listed. */
 mn_status mn_run_make(const char *run, int dry, int *made);
 #define MN_RUN_CHECKPOINT "checkpoint.h5"
 #define MN_RUN_BEST "best.h5"
