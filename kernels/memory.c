@@ -95,7 +95,7 @@ mn_status mn_gather_cpu(struct mn_device *device, const struct mn_gather *g) {
   for (int64_t i = 0; i < g->count; i++)
     for (int k = 0; k < 2; k++) {
       const size_t bytes = g->of[k].bytes, apart = g->of[k].apart ? g->of[k].apart : bytes;
-      const char *base = g->of[k].from;
+      const char *base = g->of[k].from; /* row i + 8 is on its way while row i is copied */
       if (!bytes || (g->rows && g->rows[i] < 0)) continue;
       if (g->rows && i + 8 < g->count) __builtin_prefetch(base + g->rows[i + 8] * (int64_t)apart);
       const char *from = base + (size_t)(g->rows ? g->rows[i] : i) * apart;

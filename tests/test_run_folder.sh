@@ -41,6 +41,19 @@ run 0 "loss" "${train[@]}" --epochs 1 --run empty
 run 66 "nothing" train --device cpu --run nothing --resume
 run 73 "no/such/folder" "${train[@]}" --run no/such/folder
 
+# What is not a run's own is never named in a command to remove, nor is a name that a shell would take otherwise.
+run 73 "is a file, not a folder" "${train[@]}" --run digits.h5
+for others in . /; do
+  run 73 "no file of a run: name a new folder" "${train[@]}" --run "$others"
+  ! grep -q "rm -r" err || fail "--run $others: a command removes what is another's"
+done
+odd="a\$(touch oops)b"
+cp -r digits "$odd"
+run 73 "of a run: --resume" "${train[@]}" --run "$odd"
+! grep -q "rm -r" err || fail "a command that a shell takes otherwise"
+mkdir mixed && touch mixed/checkpoint.h5 mixed/thesis.txt
+run 73 "thesis.txt, which is no file of a run" "${train[@]}" --run mixed
+
 # A run that ends before its first save keeps its log aside, and the same command can be tried again.
 for n in 1 2; do
   run 1 "is not finite" "${train[@]}" --run diverged --optimizer sgd --lr 1e30 --epochs 2
@@ -56,7 +69,6 @@ run 0 "equal: yes" diff digits copy
 run 0 "equal: yes" diff digits/best.h5 copy/best.h5
 mkdir away && mv digits digits.h5 away
 run 0 "loss" train --device cpu --run away/digits --resume --epochs 4
-run 66 "away/digits/checkpoint.h5\|none.h5" eval --device cpu --run away/digits --data none.h5
 mv away/digits away/digits.h5 .
 
 # A folder stands for its checkpoint, and its log; a file for itself.

@@ -317,7 +317,7 @@ def explain(work):
            "samples/s of minnow train: by its log, from a third of the steps on, sustained",
            "first s: from the start of minnow train to its log's first line of a step; a peer's first call",
            "whole s: of the process; minnow bench: the median without pauses, sustained",
-           "x and y in PyTorch's and JAX's loops: float32; x on the device in the type that products read"]
+           "x and y in PyTorch's and JAX's loops: float32; resident x in the type that products read"]
   if not work.places:
     lines.append("no --place: every target is held against the one way in which this minnow trains")
   if work.options.quick:

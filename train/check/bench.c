@@ -4,8 +4,8 @@
  *
  * Each figure has a model of its own, closed before the next one's is opened, so that the memory reported
  * is the memory of one training run. Matrices are random, because products of constant matrices run faster.
- * Labels are 0. All runs are of one batch, which may stay in the L2 cache: with others by turns a narrow
- * stack's step takes 1 to 3 % longer. */
+ * Labels are 0. All runs are of one batch, which may stay in the L2 cache: with others by turns a step took
+ * up to 3 % longer (tests/RESULTS.md). */
 #include "train/check/check.h"
 #include "train/speed.h"
 

@@ -57,8 +57,8 @@ struct mn_options {
 #include "train/command/options_list.h"
 #undef HEADING
 #undef OPTION
-  char in_run[3][4096]; /* the paths of checkpoint and log that --run implies, and of --init */
-  char given[96];       /* whether the user gave an option, by its index in the table; see mn_options_given */
+  char in_run[3][MN_CHECKPOINT_PATH]; /* the paths of checkpoint and log that --run implies, and of --init */
+  char given[96]; /* whether the user gave an option, by its index in the table; see mn_options_given */
 };
 
 /* Reads argv (argv[1] is the command's name; --help and --version are answered here, on stdout, and *done is

@@ -139,11 +139,11 @@ OPTION(EVERY, save_every, "save-every", "N|30s", TRAIN, KEPT, 1, 1e9, NULL,
        "while another is being written follows it",
        .needs = "checkpoint")
 OPTION(INTEGER, keep, "keep", "K", TRAIN, KEPT, 1, MN_CHECKPOINT_KEEP, "1",
-       "checkpoints to keep: run.h5, run.1.h5, run.2.h5 and so on", .needs = "checkpoint")
+       "checkpoints to keep: checkpoint.h5, checkpoint.1.h5 and so on", .needs = "checkpoint")
 OPTION(FLAG, best, "best", NULL, TRAIN, COURSE, 0, 0, NULL,
-       "keep the checkpoint of the best test metric too, as run.best.h5", .needs = "checkpoint")
+       "keep the checkpoint of the best test metric too, as best.h5", .needs = "checkpoint")
 OPTION(FLAG, resume, "resume", NULL, TRAIN, 0, 0, 0, NULL,
-       "go on from --checkpoint, with its options; data, loss and the course of training (--epochs, --lr, "
+       "go on from --run, with its options; data, loss and the course of training (--epochs, --lr, "
        "--schedule and so on) may be named anew: the rate is then what that schedule has at this step",
        .excludes = "init", .needs = "checkpoint")
 OPTION(TEXT, init, "init", "F", TRAIN, 0, 0, 0, NULL,

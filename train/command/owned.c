@@ -97,9 +97,8 @@ enum { COMMAND = 256 };
 
 /* Appends a name to a command. Returns 0 if it does not fit, or if a shell may not take it as it stands. */
 static int add_name(char command[COMMAND], const char *name) {
-  static const char plain[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._/+=,@%-";
   const size_t used = strlen(command), length = strlen(name);
-  if (*name == '-' || strspn(name, plain) != length || used + 1 + length >= COMMAND) return 0;
+  if (!mn_run_plain(name) || used + 1 + length >= COMMAND) return 0;
   snprintf(command + used, COMMAND - used, " %s", name);
   return 1;
 }

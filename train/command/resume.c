@@ -129,7 +129,7 @@ mn_status mn_resume_config(struct mn_session *s) {
   const int room = MN_CHECKPOINT_OPTIONS, count = mn_options_list(o, MN_OPTION_CONFIG, s->config, room);
   s->logged = count;
   s->config_count = count + mn_options_list(o, MN_OPTION_KEPT, s->config + count, room - count);
-  for (int i = 0; i < s->config_count && o->checkpoint && !o->dry_run; i++) {
+  for (int i = 0; i < s->config_count && o->checkpoint && !(o->run && o->dry_run); i++) {
     struct mn_text *text = &s->config[i];
     if (*text->value && (strcmp(text->name, "data") == 0 || strcmp(text->name, "log") == 0))
       MN_TRY(mn_files_name(s, text->name[0] == 'd' ? o->data : o->log, text->value));

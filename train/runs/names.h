@@ -11,6 +11,9 @@ int mn_run_file(char out[MN_ATOMIC_FILE_PATH], const char *run, const char *name
 /* The path to read from: of the file `name` if `path` is a folder, else `path`. */
 const char *mn_run_read(char out[MN_ATOMIC_FILE_PATH], const char *path, const char *name);
 
+/* Whether a shell takes the name as it stands. */
+int mn_run_plain(const char *name);
+
 /* Makes the folder of a new run, unless it is there and holds at most logs of runs that saved nothing; *made:
  * it was not there. dry: looks alone. MN_NO_CREATE: it holds something, or cannot be made; MN_IO: it cannot
  * be listed. */
