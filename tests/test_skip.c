@@ -126,6 +126,13 @@ static void test_rows_blame_no_training(void **state) {
   assert_int_equal(times_in(r->err, "diverged"), 0);
   assert_int_equal(access("test-run/best.h5", F_OK), -1);
   assert_int_equal(times_in(read_text("test-run/log.jsonl"), "\"test_loss\":null,\"time\""), 2);
+  /* Where there is no best yet, a resume changes nothing. */
+  assert_succeeds("stopped", run("train " MODEL
+                                 "--data test.h5 --best --quiet --run test-stop --save-every 1 --stop-at 8"));
+  assert_succeeds("resumed", run("train --device cpu --quiet --run test-stop --resume"));
+  assert_succeeds("whole",
+                  run("train " MODEL "--data test.h5 --best --quiet --save-every 1 --run test-whole"));
+  assert_same("test-whole/checkpoint.h5", "test-stop/checkpoint.h5");
   assert_succeeds("the same training", run("train " MODEL "--data fine.h5 --quiet --run same"));
   assert_same("fine-run/checkpoint.h5", "same/checkpoint.h5");
 }

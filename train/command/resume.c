@@ -4,7 +4,6 @@
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
-#include <unistd.h>
 
 #include "train/checkpoint/atomic_file.h"
 #include "train/command/announce.h"
@@ -96,6 +95,7 @@ mn_status mn_resume_data(struct mn_session *s, struct mn_progress *p, const stru
                          const struct mn_fingerprint *test) {
   const struct mn_options *o = &s->options;
   char best[MN_CHECKPOINT_PATH];
+  int kept = 1; /* the best so far is; not where its run's newest was copied alone */
   const int named = mn_options_given(o, "data") || mn_options_given(o, "x") || mn_options_given(o, "y");
   if (o->data) mn_fingerprint_show(s->fingerprint, train, test);
   const char *then = o->data ? mn_resume_find(s, "data_rows") : NULL;
@@ -108,8 +108,11 @@ mn_status mn_resume_data(struct mn_session *s, struct mn_progress *p, const stru
   if (same && strlen(then) > strlen(s->fingerprint))
     snprintf(s->fingerprint, sizeof s->fingerprint, "%s", then);
   if (o->data && !same && named && mn_resume_find(s, "data")) note_change(s, mn_option_find("data"));
-  if (mn_text_find(s->changed, s->changes, "best") || mn_text_find(s->changed, s->changes, "data") ||
-      (o->best && mn_checkpoint_best(best, o->checkpoint) == MN_OK && access(best, F_OK) != 0))
+  if (o->best && isfinite(p->best)) {
+    MN_TRY(mn_checkpoint_best(best, o->checkpoint));
+    MN_TRY(mn_atomic_file_exists(best, &kept));
+  }
+  if (!kept || mn_text_find(s->changed, s->changes, "best") || mn_text_find(s->changed, s->changes, "data"))
     p->best = -INFINITY, p->best_epoch = p->epoch; /* patience counts from here */
   return MN_OK;
 }

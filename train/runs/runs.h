@@ -31,7 +31,8 @@ void mn_run_find(struct mn_run *out, const struct mn_text *texts, int count);
 MN_API mn_status mn_checkpoint_save(const struct mn_checkpoint *checkpoint, const char *path, int keep);
 
 /* The best checkpoint that a run keeps beside `path`: *best gets its name, run.h5 → run.best.h5 and
- * checkpoint.h5 → best.h5, beside the file that a symbolic link leads to. MN_NO_CREATE: a path that is too long. */
+ * checkpoint.h5 → best.h5, beside the file that a symbolic link leads to. MN_NO_CREATE: a path that is too
+ * long. */
 MN_API mn_status mn_checkpoint_best(char best[MN_CHECKPOINT_PATH], const char *path);
 
 /* Locks `path` for the life of a run, by flock on the file PATH.lock, which mn_checkpoint_unlock removes; the
