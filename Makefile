@@ -125,10 +125,10 @@ packages: ## install the packages that are missing (Debian, Ubuntu)
 
 DEMO := $(BUILD)/demo
 demo-run: $(BUILD)/minnow
-	$(Q)rm -rf $(DEMO) && mkdir -p $(DEMO)
+	$(Q)rm -rf $(DEMO)
 	$(Q)$(BUILD)/minnow train --data data/digits.h5 --hidden 128 --groups 8 --epochs 20 --batch 64 --optimizer sgd --lr 0.05 --momentum 0.9 --warmup 0 \
-	  --checkpoint $(DEMO)/digits.h5 --log $(DEMO)/digits.jsonl --plot $(DEMO)/digits.svg
-	$(Q)echo "checkpoint $(DEMO)/digits.h5, log $(DEMO)/digits.jsonl, picture $(DEMO)/digits.svg"
+	  --run $(DEMO) --plot
+	$(Q)echo "run $(DEMO), picture $(DEMO)/plot.svg"
 
 clean: ## remove build/
 	$(Q)rm -rf $(BUILD)

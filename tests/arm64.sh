@@ -29,10 +29,10 @@ for test in $tests; do # each is one test here
     sed "s/^/$test: /" "$arm/$test.log" >&2
   fi
 done
-train=(train --data data/digits.h5 --device cpu --hidden 128 --groups 8 --epochs 5 --quiet --checkpoint)
-rm -f "$arm"/*.h5
-"$here/minnow" "${train[@]}" "$arm/x86-64.h5"
-qemu-aarch64 "$arm/minnow" "${train[@]}" "$arm/arm64.h5"
-if "$here/minnow" diff "$arm/x86-64.h5" "$arm/arm64.h5"; then passed=$((passed + 1)); else failed=$((failed + 1)); fi
+train=(train --data data/digits.h5 --device cpu --hidden 128 --groups 8 --epochs 5 --quiet --run)
+rm -rf "$arm/runs" && mkdir "$arm/runs"
+"$here/minnow" "${train[@]}" "$arm/runs/x86-64"
+qemu-aarch64 "$arm/minnow" "${train[@]}" "$arm/runs/arm64"
+if "$here/minnow" diff "$arm/runs/x86-64" "$arm/runs/arm64"; then passed=$((passed + 1)); else failed=$((failed + 1)); fi
 echo "$passed passed, $failed failed"
 [ "$failed" = 0 ]

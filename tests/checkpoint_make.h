@@ -4,6 +4,7 @@
 #define MN_TESTS_CHECKPOINT_MAKE_H
 
 #include <dirent.h>
+#include <ftw.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -84,16 +85,12 @@ static inline void make_folder(char *out, size_t size) {
   MN_REQUIRE(mkdtemp(out));
 }
 
+static inline int remove_entry(const char *path, const struct stat *about, int type, struct FTW *at) {
+  return remove(path);
+}
+
 static inline void remove_folder(const char *folder) {
-  DIR *entries = opendir(folder);
-  MN_REQUIRE(entries);
-  for (struct dirent *entry; (entry = readdir(entries));) {
-    char path[2048];
-    snprintf(path, sizeof path, "%s/%s", folder, entry->d_name);
-    if (strcmp(entry->d_name, ".") != 0 && strcmp(entry->d_name, "..") != 0 && unlink(path) != 0) rmdir(path);
-  }
-  closedir(entries);
-  MN_REQUIRE(rmdir(folder) == 0);
+  MN_REQUIRE(nftw(folder, remove_entry, 16, FTW_DEPTH | FTW_PHYS) == 0);
 }
 
 /* All bytes of a file, malloc'ed. */

@@ -25,8 +25,8 @@ small=$((count / 10 > most ? count / 10 : most))
 # What a run leaves, but for fingerprint, times and --threads: parameters, what the optimizer keeps and progress are compared by diff, to the
 # last bit; options and log here, as text.
 rest() {
-  "$minnow" info run.h5 | sed '/^fingerprint/,$d; /^ *threads:/d'
-  sed 's/,"time":{[^}]*}}$/}/' run.jsonl
+  "$minnow" info run | sed '/^fingerprint/,$d; /^ *threads:/d'
+  sed 's/,"time":{[^}]*}}$/}/' run/log.jsonl
 }
 
 # same NAME COUNT ARGUMENT…: this run, so often.
@@ -34,20 +34,19 @@ same() {
   local name=$1 times=$2 run hash first=
   shift 2
   for ((run = 0; run < times; run++)); do
-    rm -f run.h5 run.jsonl
-    OMP_NUM_THREADS=$((run % most + 1)) "$minnow" train --threads $((run % most + 1)) --device "$device" --quiet --checkpoint run.h5 --log run.jsonl "$@" >said 2>&1 || {
+    rm -rf run
+    OMP_NUM_THREADS=$((run % most + 1)) "$minnow" train --threads $((run % most + 1)) --device "$device" --quiet --run run "$@" >said 2>&1 || {
       cat said >&2
       exit 70
     }
     hash=$(rest | sha256sum | cut -c 1-16)
     if [ -z "$first" ]; then
       first=$hash
-      mv run.h5 first.h5
-      cp run.jsonl first.jsonl
-    elif [ "$hash" != "$first" ] || ! "$minnow" diff first.h5 run.h5 >said 2>&1; then
+      rm -rf first && mv run first
+    elif [ "$hash" != "$first" ] || ! "$minnow" diff first run >said 2>&1; then
       echo "$name: run $((run + 1)), of $((run % most + 1)) threads, differs from the first" >&2
       cat said >&2
-      diff <(sed 's/,"time":{[^}]*}}$/}/' first.jsonl) <(sed 's/,"time":{[^}]*}}$/}/' run.jsonl) | head -5 >&2 || true
+      diff <(sed 's/,"time":{[^}]*}}$/}/' first/log.jsonl) <(sed 's/,"time":{[^}]*}}$/}/' run/log.jsonl) | head -5 >&2 || true
       exit 1
     fi
   done

@@ -48,7 +48,7 @@ export DEBIAN_FRONTEND=noninteractive
 apt-get update -q || exit 3
 apt-get install -y -q --no-install-recommends make || exit 3
 make demo
-[ -s build/demo/digits.svg ]
+[ -s build/demo/plot.svg ]
 make test
 INSIDE
 SH

@@ -20,7 +20,7 @@ passed=0 failed=0
 export OMP_WAIT_POLICY=passive
 build=(make --no-print-directory -j2 CUDA=0 BUILD=build OPTIMIZE=-O1 WERROR=0)
 programs=${alone:-test_block test_kernels test_gemm test_planes test_optimizer test_gradients test_tape test_parity test_masters test_product}
-every=${alone:-$programs test_block_call test_block_update test_reading test_doubts test_fingerprint test_owned test_chunks test_held_out test_order test_rows test_loader test_saver test_library test_trainer test_trainer_errors test_retake test_nonfinite test_pauses test_training test_init test_best test_validation test_predict test_standardize test_model test_terminal test_log test_resume test_progress test_command test_advice test_newest test_sums test_disk test_signals test_hosts test_arrays test_options}
+every=${alone:-$programs test_block_call test_block_update test_reading test_doubts test_fingerprint test_chunks test_held_out test_order test_rows test_loader test_saver test_library test_trainer test_trainer_errors test_retake test_nonfinite test_pauses test_training test_init test_best test_validation test_predict test_standardize test_model test_terminal test_log test_resume test_progress test_command test_advice test_newest test_sums test_disk test_signals test_hosts test_arrays test_options}
 
 # A worker of the process below takes its copy (BUILT), and of the mutants its SHARE. Any other builds a copy, in which all must pass.
 if [ -n "${TEXTS:-}" ]; then
@@ -36,8 +36,10 @@ cd "$work" || exit 1
 first_failing() {
   local program
   for program in "$@"; do
-    "${build[@]}" build/minnow "build/tests/$program" >log 2>&1 || { echo "no build"; return; }
-    timeout 120 "build/tests/$program" >log 2>&1 || { echo "$program"; return; }
+    local path=build/tests/$program
+    [[ $program != *.sh ]] || path=tests/$program
+    "${build[@]}" build/minnow "$path" >log 2>&1 || { echo "no build"; return; }
+    timeout 120 "$path" >log 2>&1 || { echo "$program"; return; }
   done
 }
 
@@ -90,8 +92,8 @@ mutant() {
   data/dataset.c | data/hdf5/dataset_file.c | data/hdf5/file.c) order=${alone:-test_reading test_library} ;;
   data/hdf5/chunk.c | data/hdf5/hdf5.c) order=${alone:-test_chunks test_reading} ;;
   data/fingerprint.c) order=${alone:-test_fingerprint} ;;
-  train/command/resume.c | train/command/owned.c | train/command/files.c) order=${alone:-test_resume test_owned} ;;
-  kernels/status.c) order=${alone:-test_owned test_command} ;;
+  train/command/resume.c | train/command/files.c) order=${alone:-test_resume test_faults} ;;
+  kernels/status.c) order=${alone:-test_resume test_command} ;;
   kernels/order.[ch]) order=${alone:-test_order test_loader} ;;
   data/held_out.c) order=${alone:-test_held_out} ;;
   data/columns.c) order=${alone:-test_standardize} ;;
@@ -110,8 +112,9 @@ mutant() {
   train/checkpoint/restore.c) order=${alone:-test_resume} ;;
   train/checkpoint/atomic_file.c) order=${alone:-test_atomic_file} ;;
   train/checkpoint/sums.c) order=${alone:-test_sums} ;;
-  train/runs/keep.c) order=${alone:-test_atomic_file test_saver test_owned} ;;
-  train/runs/*) order=${alone:-test_newest test_saver test_owned test_retake} ;;
+  train/runs/keep.c) order=${alone:-test_atomic_file test_saver} ;;
+  train/runs/folder.c | train/runs/lock.c) order=${alone:-test_run_folder.sh} ;;
+  train/runs/*) order=${alone:-test_newest test_saver test_retake} ;;
   train/checkpoint/* | engine/thread.c) order=${alone:-test_saver test_rows test_model test_retake test_loader test_training test_standardize} ;;
   train/command/announce.c | train/command/log.c) order=${alone:-test_progress test_terminal test_log test_resume} ;;
   train/command/options_*) order=${alone:-test_options test_training} ;;
@@ -551,7 +554,7 @@ mutant "labels: one too many is taken" data/dataset.c 'labels[i] >= classes' 'la
 mutant "labels: those of a program's own rows are taken" data/read_rows.c 'if (d->classes && y)' 'if (0 && d->classes && y)'
 mutant "labels: looked up wherever they lead" kernels/loss.c 'labels[n] >= 0 && labels[n] < cols' '1'
 mutant "model: saved over a training" train/checkpoint/model_file.c 'MN_OK && there->alone' 'MN_OK'
-mutant "model: saved over what appeared" train/checkpoint/model_file.c '.before = check_path, .data = &how' '.data = &how'
+mutant "model: saved over what appeared" train/checkpoint/model_file.c 'mn_atomic_file_publish(&file, replace)' 'mn_atomic_file_publish(&file, 1)'
 mutant "model: a limit on files ends the program" train/checkpoint/write.c '(SIG_BLOCK, &limit, &before)' '(SIG_UNBLOCK, &limit, &before)'
 mutant "model: read as a checkpoint" train/checkpoint/read.c 'alone = count == 2;' 'alone = 0;'
 
@@ -570,7 +573,7 @@ mutant "signals: a checkpoint unseen" $w '(now.checkpoint && access(now.checkpoi
 a=train/checkpoint/atomic_file.c
 k=train/runs/keep.c
 mutant "publish: the old one is moved, not linked" $k '(i == 0 ? link : mn_atomic_file_rename_new)(from, to)' 'mn_atomic_file_rename_new(from, to)'
-mutant "publish: nothing is taken back" $k 'if (save->moved && rename(first, resolved) == 0) unlink(first);' ''
+mutant "publish: nothing is taken back" $k '    if (status != MN_OK && moves) undo(file.path);' ''
 mutant "publish: one more is kept" $k 'last < keep - 1' 'last < keep'
 mutant "publish: the folder is not synced" $a '== 0)
     return mn_atomic_file_sync_folder(file->path);' '== 0)
@@ -596,8 +599,6 @@ mutant "pauses: saves one step late" $c '(p->step / every + 1) * every :' '(p->s
 mutant "saves: the last is not tried again" $v 'tries == 2' 'tries == 1'
 mutant "saves: the newest is not looked for" train/command/saves.c 's->snapshot = there ? progress->step' 's->snapshot = session->from ? progress->step'
 mutant "resumed: another place" train/command/options_list.h '"place", NULL, RUNS, KEPT' '"place", NULL, RUNS, 0'
-mutant "owned: a name of a running run" train/runs/lock.c 'status == MN_OK && *other' '0'
-mutant "plot: any picture is replaced" train/command/plot.c 'if (found) return MN_OK;' 'if (file) return MN_OK;'
 mutant "options: no hint" train/command/options_parse.c 'if (slips < least && 2 * (size_t)slips < length) best = name, least = slips;' ''
 mutant "saves: one that failed is forgotten" $c 'if (r->saves.failure.status == MN_OK) return drawn;' 'return drawn;'
 mutant "disk: a full one is not refused" $c 'if (!(disk.checkpoint > disk.available))' 'if (1)'
@@ -641,15 +642,16 @@ mutant "fingerprint: names are no matter" $f '{d->x_name, d->y_name,' '{NULL, NU
 mutant "fingerprint: the first rows for a sample" $f 'i * (d->rows / count) + i * (d->rows % count) / count' 'i'
 mutant "fingerprint: a sample is as good as all" $f 'f->rows = whole ? describe(d, f->rows) : 0;' 'f->rows = 0;'
 mutant "files: too few to try a file out" data/hdf5/hdf5.c '  close(STDERR_FILENO);' ''
-o=train/command/owned.c
-mutant "owned: a checkpoint names any file" train/command/files.c 'if (!*file || s->options.run || ' 'if (1 || '
-mutant "owned: a copy is the same run" $o 's->fork = 1;' 'return MN_OK;'
-mutant "owned: an identity may be anything" $o '*was.id && (!is_id(was.id)' '0 && (!is_id(was.id)'
-mutant "owned: a run without its rows" $o 'hash = add(add_options(hash, texts, count), sample);' 'hash = add_options(hash, texts, count);'
-mutant "owned: a run without its first weights" $o 'if (s->options.init) hash' 'if (0) hash'
-mutant "owned: another run's files are its own" train/command/owned.c 'if (o->resume) MN_TRY(mn_run_check_files(' 'if (0) MN_TRY(mn_run_check_files('
-mutant "owned: saved over another run's" train/runs/keep.c 'MN_TRY(mn_run_check_files(' 'if (0) MN_TRY(mn_run_check_files('
-mutant "owned: the log of another run" train/command/log.c '&& !empty && strcmp(now, id) != 0' '&& 0'
+o=train/runs/folder.c
+mutant "folder: links are followed" $o 'S_ISLNK(about.st_mode)' '0'
+mutant "folder: another's files do not matter" $o '  if (*s.other)' '  if (0)'
+mutant "folder: a new run takes an old one's" $o 'if (resume || (' 'if (1 || ('
+mutant "folder: a command removes what is another's" $o 'is_plain(run) ? ": rm -r "' '1 ? ": rm -r "'
+mutant "folder: a log that was not saved is in the way" $o '"log.unsaved-", 12) == 0' '"log.unsaved-", 12) == 1'
+mutant "folder: two share it" train/runs/lock.c 'errno == EWOULDBLOCK' '0'
+mutant "folder: its lock stays" train/runs/lock.c 'if (lock->empty) unlink(lock->path);' ''
+mutant "folder: an older best stands elsewhere" $o '(int)(basename(path) - path)' '0'
+mutant "log: of another program" train/command/log.c '!is_event(line, "start")' '0'
 mutant "shown: controls as they are" kernels/status.c 'if (first < '"' '"' ||' 'if (0 ||'
 
 # the rows that are held out, and the best

@@ -155,19 +155,19 @@ ends() {
 # Steps of 2 and 4 ranks are as one process: a block to the last bit, stacks in all digits that are printed.
 for case in block stack demo; do
   declare -n options=$case
-  "$minnow" train "${options[@]}" --quiet --checkpoint "$case.h5" >"$case.out"
+  "$minnow" train "${options[@]}" --quiet --run "$case" >"$case.out"
   for n in 2 4; do
-    ends 0 "" srun --overcommit -n "$n" "$minnow" train "${options[@]}" --checkpoint "$case-$n.h5"
+    ends 0 "" srun --overcommit -n "$n" "$minnow" train "${options[@]}" --run "$case-$n"
     diff "$case.out" out >&2 || fail "$case: $n ranks tell otherwise than one"
     grep -q "^ranks: $n, by " err || fail "the number of ranks is not told"
-    [ "$case" != block ] || "$minnow" diff block.h5 "block-$n.h5" >/dev/null || fail "$n ranks save other parameters than one"
-    "$minnow" verify "$case-$n.h5" >/dev/null
+    [ "$case" != block ] || "$minnow" diff block "block-$n" >/dev/null || fail "$n ranks save other parameters than one"
+    "$minnow" verify "$case-$n" >/dev/null
   done
 done
 # The other MPI, and none.
-ends 0 "" srun --overcommit -n 2 --mpi=pmi2 "$minnow" train "${block[@]}" --checkpoint mpich.h5
+ends 0 "" srun --overcommit -n 2 --mpi=pmi2 "$minnow" train "${block[@]}" --run mpich
 grep -q '^ranks: 2, by MPICH' err || { cat err >&2; fail "srun --mpi=pmi2 is not MPICH's"; }
-"$minnow" diff block.h5 mpich.h5 >/dev/null || fail "by MPICH they save other parameters"
+"$minnow" diff block mpich >/dev/null || fail "by MPICH they save other parameters"
 ends 70 "srun started several processes, but does not start MPI" srun --overcommit -n 2 --mpi=none "$minnow" train "${block[@]}"
 ends 0 "" srun -n 1 --mpi=none "$minnow" train "${block[@]}" --quiet
 # --verbose names each; a rank has a part of the node's cores, as srun binds none.
@@ -185,17 +185,17 @@ job() {
 }
 # A job's script is one process, and trains alone whatever the job has; so does a shell in an allocation. Its steps are ranks: the
 # second goes on from the first one's checkpoint with another number of them, as if it had been one all the time.
-job alone 2 "'$minnow' train ${block[*]} --quiet --checkpoint alone.h5"
+job alone 2 "'$minnow' train ${block[*]} --quiet --run alone"
 cmp -s block.out alone.out || { cat alone.out >&2; fail "a batch script trains otherwise than one process"; }
-ends 0 "" salloc --quiet --overcommit -n 2 sh -c "'$minnow' train ${block[*]} --quiet --checkpoint shell.h5"
-"$minnow" diff block.h5 shell.h5 >/dev/null || fail "a shell in an allocation trains otherwise than one process"
+ends 0 "" salloc --quiet --overcommit -n 2 sh -c "'$minnow' train ${block[*]} --quiet --run shell"
+"$minnow" diff block shell >/dev/null || fail "a shell in an allocation trains otherwise than one process"
 if command -v mpirun >/dev/null; then
-  ends 0 "" salloc --quiet --overcommit -n 2 mpirun --oversubscribe -n 2 "$minnow" train "${block[@]}" --checkpoint mpirun.h5
+  ends 0 "" salloc --quiet --overcommit -n 2 mpirun --oversubscribe -n 2 "$minnow" train "${block[@]}" --run mpirun
   grep -q '^ranks: 2, by Open MPI' err || { cat err >&2; fail "mpirun in an allocation is alone"; }
 fi
-job steps 4 "srun --overcommit -n 2 '$minnow' train ${block[*]} --checkpoint steps.h5 --stop-at 8" \
-  "srun --overcommit -n 4 '$minnow' train --device cpu --checkpoint steps.h5 --resume"
-"$minnow" diff block.h5 steps.h5 >/dev/null || fail "resumed by the job's second step, it is another run"
+job steps 4 "srun --overcommit -n 2 '$minnow' train ${block[*]} --run steps --stop-at 8" \
+  "srun --overcommit -n 4 '$minnow' train --device cpu --run steps --resume"
+"$minnow" diff block steps >/dev/null || fail "resumed by the job's second step, it is another run"
 
 # SIGTERM to a step saves, and so does scancel, which sends SIGTERM too and kills what is left after KillWait seconds, as a time limit
 # does. The run can go on.
@@ -205,7 +205,7 @@ ranks_of() {
   local exe pid
   for exe in /proc/[0-9]*/exe; do
     pid=${exe//[^0-9]/}
-    if [ "$(readlink "$exe" 2>/dev/null)" = "$minnow" ] && grep -qsaF "$1.h5" "/proc/$pid/cmdline"; then
+    if [ "$(readlink "$exe" 2>/dev/null)" = "$minnow" ] && grep -qsazxF "$1" "/proc/$pid/cmdline"; then
       { tr '\0' '\n' <"/proc/$pid/environ" | sed -n "s/^SLURM_PROCID=\(.*\)/\1 $pid/p"; } 2>/dev/null || true
     fi
   done
@@ -214,20 +214,20 @@ is_gone() { [ -z "$(ranks_of "$1")" ]; }
 # stopped NAME COMMAND…: starts a step in the background and has the command end it; its exit code is in `code`.
 stopped() {
   local name=$1
-  timeout 60 srun --overcommit -n 2 --job-name="$name" "$minnow" train "${long[@]}" --checkpoint "$name.h5" >out 2>err &
+  timeout 60 srun --overcommit -n 2 --job-name="$name" "$minnow" train "${long[@]}" --run "$name" >out 2>err &
   local run=$!
-  wait_for 20 "checkpoint of $name" test -e "$name.h5"
+  wait_for 20 "checkpoint of $name" test -e "$name/checkpoint.h5"
   "${@:2}"
   code=0
   wait "$run" || code=$?
-  "$minnow" verify "$name.h5" >/dev/null
+  "$minnow" verify "$name" >/dev/null
   wait_for 20 "end of all of $name" is_gone "$name"
 }
 # resumes NAME: from where it was.
 resumes() {
   local step
-  step=$("$minnow" info --json "$1.h5" | grep -o '"step":[0-9]*' | head -n 1 | cut -d: -f2)
-  ends 0 "" srun --overcommit -n 2 "$minnow" train --device cpu --quiet --checkpoint "$1.h5" --resume --stop-at $((step + 50))
+  step=$("$minnow" info --json "$1" | grep -o '"step":[0-9]*' | head -n 1 | cut -d: -f2)
+  ends 0 "" srun --overcommit -n 2 "$minnow" train --device cpu --quiet --run "$1" --resume --stop-at $((step + 50))
 }
 stopped signal scancel --signal=TERM --name=signal
 [ "$code" = 75 ] || { cat err >&2; fail "SIGTERM: exit code $code, not 75"; }

@@ -77,8 +77,7 @@ static const char *const places[] = {"device", "host", "file"};
 
 /* Runs "train …", split at blanks, on this device, with this checkpoint and its log. */
 static void train(const char *device, const char *name, const char *options) {
-  mn_status status = call_command("train --quiet --device %s --checkpoint %s/%s.h5 --log %s/%s.jsonl %s",
-                                  device, folder, name, folder, name, options);
+  mn_status status = call_command("train --quiet --device %s --run %s/%s %s", device, folder, name, options);
   if (status != MN_OK) fail_msg("%s: %s", options, mn_message());
 }
 
@@ -110,7 +109,7 @@ static void train_in_parts(const char *const *devices, const char *name, const s
 static struct mn_checkpoint *load(const char *name) {
   struct mn_checkpoint *loaded;
   char file[64];
-  snprintf(file, sizeof file, "%s.h5", name);
+  snprintf(file, sizeof file, "%s/checkpoint.h5", name);
   MUST(mn_checkpoint_load(&loaded, in_folder(file)));
   return loaded;
 }
@@ -137,9 +136,9 @@ static void assert_same_checkpoints(const char *a, const char *b, const char *wh
 }
 
 static void forget_runs(void) {
-  const char *const names[] = {"whole.h5", "whole.jsonl", "whole.best.h5",
-                               "parts.h5", "parts.jsonl", "parts.best.h5"};
-  for (size_t i = 0; i < COUNT(names); i++) unlink(in_folder(names[i]));
+  static const char *const names[] = {"whole", "parts"};
+  for (int i = 0; i < 2; i++)
+    if (access(in_folder(names[i]), F_OK) == 0) remove_folder(in_folder(names[i]));
 }
 
 /* ---- the contract ---- */
@@ -149,8 +148,8 @@ static void assert_parts_leave_the_whole(const char *device, const struct way *w
   for (int i = 0; i < STEPS; i++) devices[i] = device;
   train_in_parts(devices, "parts", way, stops);
   assert_same_checkpoints("whole", "parts", way->options);
-  assert_same_logs(in_folder("whole.jsonl"), in_folder("parts.jsonl"));
-  unlink(in_folder("parts.h5")), unlink(in_folder("parts.jsonl")), unlink(in_folder("parts.best.h5"));
+  assert_same_logs(in_folder("whole/log.jsonl"), in_folder("parts/log.jsonl"));
+  remove_folder(in_folder("parts"));
 }
 
 /* After every third step, from another one on in each way; and on the CPU, where opening a run takes no time,
@@ -264,7 +263,7 @@ static void another_device_keeps_the_samples(void **state) {
     if (!(error <= cases[i].bound)) fail_msg("more than %g apart", cases[i].bound);
     assert_int_equal(parts->progress.samples, whole->progress.samples);
     assert_int_equal(parts->progress.position, whole->progress.position);
-    assert_near_logs(in_folder("parts.jsonl"), in_folder("whole.jsonl"), 10 * cases[i].bound);
+    assert_near_logs(in_folder("parts/log.jsonl"), in_folder("whole/log.jsonl"), 10 * cases[i].bound);
     mn_checkpoint_free(whole);
     mn_checkpoint_free(parts);
     forget_runs();

@@ -10,7 +10,7 @@
 
 #include "tests/command_call.h"
 
-static char path[] = "/tmp/minnow-disk-XXXXXX/run.h5";
+static char path[] = "/tmp/minnow-disk-XXXXXX/run";
 static const size_t folder_length = sizeof "/tmp/minnow-disk-XXXXXX" - 1;
 
 /* Over those of the C library: what a disk says of itself, and how many of the writes after the next `room` find
@@ -39,7 +39,7 @@ enum { BYTES = 5632 };
 
 static mn_status train(const char *more) {
   return call_command("train --device cpu --quiet --synthetic 32 --in 8 --hidden 64 --groups 8 --batch 8 "
-                      "--optimizer sgd --checkpoint %s %s",
+                      "--optimizer sgd --run %s %s",
                       path, more);
 }
 
@@ -63,12 +63,13 @@ static int set_up(void **state) {
 }
 
 static int tear_down(void **state) {
-  static const char *const names[] = {"run.h5", "run.1.h5", "run.2.h5", "run.best.h5"};
+  static const char *const names[] = {"run/checkpoint.h5", "run/log.jsonl", "run/log.unsaved-1.jsonl"};
   char file[100];
   for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
     snprintf(file, sizeof file, "%.*s/%s", (int)folder_length, path, names[i]);
     unlink(file);
   }
+  rmdir(path);
   snprintf(file, sizeof file, "%.*s", (int)folder_length, path);
   const int left = rmdir(file);
   memcpy(path + folder_length - 6, "XXXXXX", 6);
@@ -79,11 +80,11 @@ static void a_disk_too_small_is_told_before(void **state) {
   disk.f_bavail = BYTES - 1;
   assert_int_equal(train("--steps 4"), MN_IO);
   assert_says("free some space, or name another folder");
-  assert_false(is_there("run.h5"));
-  assert_false(is_there("run.h5.lock"));
+  assert_false(is_there("run/checkpoint.h5"));
+  assert_false(is_there("run/lock"));
   disk.f_bavail = BYTES;
   assert_int_equal(train("--steps 4"), MN_OK);
-  assert_true(is_there("run.h5"));
+  assert_true(is_there("run/checkpoint.h5"));
   disk.f_bavail = 0;
   assert_int_equal(train("--resume --steps 4"), MN_OK); /* nothing to do */
   assert_int_equal(train("--resume --steps 8"), MN_IO);
@@ -120,7 +121,7 @@ static void a_disk_that_is_full_for_a_while_ends_no_run(void **state) {
   assert_says("step 400 is saved, but an earlier save failed");
   assert_says("No space left");
   assert_int_equal(full, 0);
-  assert_true(is_there("run.h5"));
+  assert_true(is_there("run/checkpoint.h5"));
   assert_int_equal(train("--resume"), MN_OK); /* it is all there */
 }
 
@@ -128,7 +129,7 @@ static void the_last_save_is_tried_once_more(void **state) {
   full = 1;
   assert_int_equal(train("--steps 4"), MN_IO);
   assert_says("step 4 is saved, but an earlier save failed");
-  assert_true(is_there("run.h5"));
+  assert_true(is_there("run/checkpoint.h5"));
   full = 2;
   assert_int_equal(train("--resume --steps 8"), MN_IO);
   assert_says("cannot write");

@@ -19,9 +19,8 @@ static void write_targets(const char *name) {
 /* Beside what all tests of the program have, a file for each thing that can be wrong with one. */
 static int set_up_faults(void **state) {
   if (set_up(state) != 0) return -1;
-  assert_succeeds("train", run(LABELS "--checkpoint run.h5 --log run.jsonl"));
-  assert_succeeds("train", run(LABELS "--checkpoint other.h5 --seed 1"));
-  cut("cut-run.h5", "run.h5");
+  if (mkdir("cut-run", 0700) != 0) return -1;
+  cut("cut-run/checkpoint.h5", "run/checkpoint.h5");
   write_dataset("no-x.h5", NO_X);
   write_dataset("no-y.h5", NO_Y);
   write_dataset("rank.h5", RANK);
@@ -40,14 +39,13 @@ static int set_up_faults(void **state) {
   write_text("none.jsonl", "{\"event\":\"start\"}\n");
   cut("cut.h5", "good.h5");
   /* Names of files that a command must not write. */
-  write_dataset("fold.1.h5", NONE);
   write_text("old.svg", "a picture");
   write_text("log.svg", "{\"event\":\"eval\",\"step\":3,\"test_loss\":0.5}\n");
-  if (link("good.h5", "hard.h5") != 0 || symlink("good.h5", "soft.h5") != 0 ||
-      symlink("nowhere.h5", "dangling.h5") != 0 || mkfifo("pipe", 0600) != 0 || mkdir("folder", 0700) != 0)
+  if (symlink("good.h5", "soft.h5") != 0 || mkfifo("pipe", 0600) != 0 || mkdir("folder", 0700) != 0 ||
+      mkdir("foreign", 0700) != 0)
     return -1;
-  assert_succeeds("train", run(LABELS "--seed 1 --log other.jsonl"));
-  assert_succeeds("train", run(LABELS "--stop-at 1 --checkpoint part.h5"));
+  write_dataset("foreign/checkpoint.h5", NONE);
+  assert_succeeds("train", run(LABELS "--stop-at 1 --run part"));
   return 0;
 }
 
@@ -80,11 +78,13 @@ static void usage_is_explained(void **state) {
       {"train --groups x", 64, "--groups 'x': a whole number from 1 or auto is needed", {0}},
       {LABELS "--groups 3", 64, "--groups 3|--hidden 8|2 and 4 do", {0}},
       {LABELS "--synthetic 8", 64, "--data|--synthetic", {0}},
-      {LABELS "--resume", 64, "--resume|--checkpoint", {0}},
-      {LABELS "--log l.jsonl --plot p.pdf", 64, "p.pdf|.svg or .png", {0}},
+      {LABELS "--resume", 64, "--resume|--run", {0}},
+      {LABELS "--plot", 64, "--plot needs --run DIR", {0}},
+      {LABELS "--plot p.svg --run new", 64, "'p.svg': train takes options alone", {0}},
+      {LABELS "--checkpoint a.h5", 64, "did you mean --run?|mkdir run && mv run.h5 run/checkpoint.h5", {0}},
       {"gradcheck --groups 3", 64, "--groups 3|--hidden 8", {0}},
-      {"diff run.h5", 64, "diff A B", {0}},
-      {"plot run.jsonl --out run.pdf", 64, "run.pdf|.svg", {0}},
+      {"diff run/checkpoint.h5", 64, "diff A B", {0}},
+      {"plot run/log.jsonl --out run.pdf", 64, "run.pdf|.svg", {0}},
   };
   CHECK(faults);
 }
@@ -98,23 +98,23 @@ static void checks_and_files_are_explained(void **state) {
       {"info empty.h5", 65, "empty.h5", {0}},
       {"info text.h5", 65, "text.h5|HDF5", {0}},
       {"verify missing.h5", 66, "missing.h5", {0}},
-      {"diff run.h5 missing.h5", 66, "missing.h5", {0}},
-      {"diff run.h5 good.h5", 65, "good.h5|checkpoint", {0}},
-      {"diff cut-run.h5 run.h5", 65, "cut-run.h5", {0}},
+      {"diff run/checkpoint.h5 missing.h5", 66, "missing.h5", {0}},
+      {"diff run/checkpoint.h5 good.h5", 65, "good.h5|checkpoint", {0}},
+      {"diff cut-run/checkpoint.h5 run/checkpoint.h5", 65, "cut-run/checkpoint.h5", {0}},
       {"gradcheck --device cuda", 69, "the device cpu would do", {.no_gpu = 1}},
-      {"plot missing.jsonl --out p.svg", 66, "missing.jsonl|--log", {0}},
+      {"plot missing.jsonl --out p.svg", 66, "missing.jsonl|name a run or its log.jsonl", {0}},
       {"plot broken.jsonl --out p.svg", 65, "broken.jsonl, line 2", {0}},
       {"plot lacking.jsonl --out p.svg", 65, "lacking.jsonl, line 1|'loss'", {0}},
       {"plot none.jsonl --out p.svg", 65, "none.jsonl|log", {0}},
-      {"plot run.h5 --out p.svg", 65, "run.h5, line 1", {0}},
-      {"plot run.jsonl --out no/p.svg", 73, "no/p.svg", {0}},
-      {"plot run.jsonl --out p.svg", 70, "gnuplot-nox", {.path = "/nowhere"}},
+      {"plot run/checkpoint.h5 --out p.svg", 65, "run/checkpoint.h5, line 1", {0}},
+      {"plot run/log.jsonl --out no/p.svg", 73, "no/p.svg", {0}},
+      {"plot run/log.jsonl --out p.svg", 70, "gnuplot-nox", {.path = "/nowhere"}},
   };
   CHECK(faults);
 }
 
 static void training_faults_are_explained(void **state) {
-#define TRAIN(rest) "train --device cpu --hidden 8 --groups 2 --batch 6 --checkpoint new.h5 " rest
+#define TRAIN(rest) "train --device cpu --hidden 8 --groups 2 --batch 6 --run new " rest
   static const struct fault faults[] = {
       {TRAIN("--data missing.h5"), 66, "missing.h5", {0}},
       {TRAIN("--data empty.h5"), 65, "empty.h5", {0}},
@@ -133,22 +133,27 @@ static void training_faults_are_explained(void **state) {
       {TRAIN("--data good.h5 --batch 25"), 64, "--batch 25|24", {0}},
       {TRAIN("--data good.h5 --head 2"), 64, "2 outputs|--head 3", {0}},
       {TRAIN("--data good.h5 --device cuda"), 69, "the device cpu would do", {.no_gpu = 1}},
-      {TRAIN("--data good.h5 --checkpoint no/new.h5"), 73, "no", {0}},
-      {TRAIN("--data good.h5 --checkpoint /proc/new.h5"), 73, "/proc", {0}},
-      {TRAIN("--data good.h5 --log no/run.jsonl"), 73, "no/run.jsonl", {0}},
-      {TRAIN("--data good.h5 --checkpoint run.h5"), 73, "run.h5|--resume", {0}},
-      {TRAIN("--data good.h5 --resume"), 66, "new.h5", {0}},
-      {TRAIN("--quiet --data good.h5 --epochs 2"), 74, "new.h5", {.largest = 4096}},
-      {"train --quiet --device cpu --checkpoint part.h5 --resume --save-every 1",
-       74,
-       "part.h5",
-       {.largest = 4096}},
-      {LABELS "--checkpoint run.h5 --resume --hidden 16", 64, "--hidden 16|8", {0}},
-      {LABELS "--checkpoint run.h5 --resume --seed 5", 64, "--seed 5|0", {0}},
-      {"train --checkpoint cut-run.h5 --resume", 65, "cut-run.h5", {0}},
-      {"train --checkpoint good.h5 --resume", 65, "good.h5", {0}},
+      {TRAIN("--data good.h5 --run no/new"), 73, "cannot make the folder --run no/new", {0}},
+      {TRAIN("--data good.h5 --run /proc/new"), 73, "/proc/new", {0}},
+      {TRAIN("--data good.h5 --run run"), 73, "run holds checkpoint.h5 of a run: --resume", {0}},
+      {TRAIN("--data good.h5 --resume"), 66, "--run new|without --resume a new run begins", {0}},
+      {LABELS "--run run --resume --hidden 16", 64, "--hidden 16|8", {0}},
+      {LABELS "--run run --resume --seed 5", 64, "--seed 5|0", {0}},
+      {"train --run cut-run --resume", 65, "cut-run/checkpoint.h5", {0}},
+      {"train --run foreign --resume", 65, "foreign/checkpoint.h5", {0}},
   };
   CHECK(faults);
+}
+
+/* A log may have gone on, and a resume cuts it. */
+static void a_save_that_fails_costs_no_checkpoint(void **state) {
+  static const char first[] = TRAIN("--quiet --data good.h5 --epochs 2");
+  static const char again[] = "train --quiet --device cpu --run part --resume --save-every 1";
+  assert_int_equal(link("part/checkpoint.h5", "part.h5"), 0);
+  assert_complains(again, run_in(again, (struct circumstances){.largest = 4096}), 74, "part/checkpoint.h5");
+  assert_same_file("part/checkpoint.h5", "part.h5");
+  assert_complains(first, run_in(first, (struct circumstances){.largest = 4096}), 74, "new/checkpoint.h5");
+  assert_int_equal(unlink("new/log.unsaved-1.jsonl") | rmdir("new"), 0);
 }
 
 /* AddressSanitizer ends a program that asks for so much. */
@@ -170,63 +175,43 @@ static void reading_faults_are_explained(void **state) {
 #define PREDICT(rest) "predict --device cpu " rest
   static const struct fault faults[] = {
       {EVAL("--run missing.h5 --data good.h5"), 66, "missing.h5", {0}},
-      {EVAL("--run cut-run.h5 --data good.h5"), 65, "cut-run.h5", {0}},
+      {EVAL("--run cut-run --data good.h5"), 65, "cut-run/checkpoint.h5", {0}},
       {EVAL("--run good.h5 --data good.h5"), 65, "good.h5|checkpoint", {0}},
-      {EVAL("--run run.h5 --data missing.h5"), 66, "missing.h5", {0}},
-      {EVAL("--run run.h5 --data wider.h5"), 65, "wider.h5|5|4", {0}},
-      {EVAL("--run run.h5 --data more-labels.h5"), 65, "row 1|more-labels.h5|label 6|run.h5|3 classes", {0}},
-      {EVAL("--run run.h5 --data targets.h5"), 65, "targets.h5", {0}},
-      {EVAL("--run run.h5 --data nan.h5"), 65, "nan.h5|x|row", {0}},
-      {PREDICT("--run run.h5 --data wider.h5 --out p.h5"), 65, "wider.h5|5|4", {0}},
-      {PREDICT("--run run.h5 --data good.h5 --out no/p.h5"), 73, "no", {0}},
-      {PREDICT("--run run.h5 --data nan.h5 --out p.h5"), 65, "nan.h5|x|row", {0}},
+      {EVAL("--run run --data missing.h5"), 66, "missing.h5", {0}},
+      {EVAL("--run run --data wider.h5"), 65, "wider.h5|5|4", {0}},
+      {EVAL("--run run --data more-labels.h5"),
+       65,
+       "row 1|more-labels.h5|label 6|run/checkpoint.h5|3 classes",
+       {0}},
+      {EVAL("--run run --data targets.h5"), 65, "targets.h5", {0}},
+      {EVAL("--run run --data nan.h5"), 65, "nan.h5|x|row", {0}},
+      {PREDICT("--run run --data wider.h5 --out p.h5"), 65, "wider.h5|5|4", {0}},
+      {PREDICT("--run run --data good.h5 --out no/p.h5"), 73, "no", {0}},
+      {PREDICT("--run run --data nan.h5 --out p.h5"), 65, "nan.h5|x|row", {0}},
   };
   CHECK(faults);
 }
 
 /* One file for two things. --force does not allow it either. */
 static void a_file_is_one_thing(void **state) {
-#define PREDICT_RUN "predict --device cpu --run run.h5 --data good.h5 --force "
+#define PREDICT_RUN "predict --device cpu --run run --data good.h5 --force "
   static const struct fault faults[] = {
-      {LABELS "--log good.h5", 64, "--log|--data good.h5", {0}},
-      {LABELS "--log ./good.h5", 64, "./good.h5", {0}},
-      {LABELS "--log folder/../good.h5", 64, "folder/../good.h5", {0}},
-      {LABELS "--log hard.h5", 73, "hard.h5", {0}},
-      {LABELS "--log soft.h5", 64, "soft.h5", {0}},
-      {LABELS "--log new.h5 --checkpoint ./new.h5", 64, "new.h5|--log|--checkpoint", {0}},
-      {LABELS "--log dangling.h5 --checkpoint nowhere.h5", 64, "dangling.h5|nowhere.h5", {0}},
-      {LABELS "--log new.svg --plot new.svg", 64, "new.svg|--log|--plot", {0}},
-      {LABELS "--log new.1.h5 --checkpoint new.h5 --keep 2", 64, "new.1.h5|--log|--checkpoint", {0}},
-      {"train --quiet --data fold.1.h5 --hidden 8 --groups 2 --checkpoint fold.h5 --keep 2",
-       64,
-       "fold.1.h5|--data|--checkpoint",
-       {0}},
-      {"train --quiet --resume --checkpoint run.h5 --log good.h5", 64, "good.h5|--log|--data", {0}},
       {PREDICT_RUN "--out good.h5", 64, "good.h5|--data", {0}},
-      {PREDICT_RUN "--out run.h5", 64, "run.h5|--run", {0}},
+      {PREDICT_RUN "--out run/checkpoint.h5", 64, "run/checkpoint.h5|--run", {0}},
       {PREDICT_RUN "--out soft.h5", 64, "soft.h5|--data", {0}},
-      {"plot log.svg run.jsonl --out log.svg --force", 64, "log.svg", {0}},
+      {"plot log.svg run/log.jsonl --out log.svg --force", 64, "log.svg", {0}},
   };
   CHECK(faults);
 }
 
 static void what_exists_stays(void **state) {
   static const struct fault faults[] = {
-      {LABELS "--log run.jsonl", 73, "--log run.jsonl exists|no option replaces a log|: rm run.jsonl", {0}},
-      {LABELS "--log pipe", 73, "pipe", {0}},
-      {LABELS "--log new.jsonl --plot old.svg", 73, "old.svg|--force", {0}},
-      {LABELS "--log new.jsonl --plot no/new.svg", 73, "no/new.svg", {0}},
-      {LABELS "--log new.jsonl --plot new.svg", 70, "gnuplot-nox", {.path = "/nowhere"}},
-      {"train --quiet --resume --checkpoint run.h5 --log other.jsonl",
-       73,
-       "other.jsonl|not the log of this run",
-       {0}},
-      {"train --quiet --resume --checkpoint run.h5 --log text.h5", 73, "text.h5", {0}},
-      {"train --quiet --resume --checkpoint run.h5 --log log.svg", 73, "log.svg", {0}},
-      {"predict --device cpu --run run.h5 --data good.h5 --out other.h5", 73, "other.h5|--force", {0}},
+      {LABELS "--run other", 73, "other holds checkpoint.h5|rm -r other", {0}},
+      {LABELS "--run new --plot", 70, "--plot needs gnuplot|gnuplot-nox", {.path = "/nowhere"}},
+      {"predict --device cpu --run run --data good.h5 --out log.svg", 73, "log.svg|--force", {0}},
       {PREDICT_RUN "--out pipe", 73, "pipe", {0}},
       {PREDICT_RUN "--out folder", 73, "folder", {0}},
-      {"plot run.jsonl --out old.svg", 73, "old.svg|--force", {0}},
+      {"plot run/log.jsonl --out old.svg", 73, "old.svg|--force", {0}},
       {"plot pipe --out p.svg", 66, "pipe", {0}},
   };
   CHECK(faults);
@@ -237,6 +222,7 @@ int main(void) {
       cmocka_unit_test(usage_is_explained),
       cmocka_unit_test(checks_and_files_are_explained),
       cmocka_unit_test(training_faults_are_explained),
+      cmocka_unit_test(a_save_that_fails_costs_no_checkpoint),
       cmocka_unit_test(a_place_without_room_is_explained),
       cmocka_unit_test(reading_faults_are_explained),
       cmocka_unit_test(a_file_is_one_thing),

@@ -124,13 +124,14 @@ static void check_start(const char *device, const char *precision) {
   if (!save_initial("initial.h5", device, precision)) return;
   copy_weights("weights.h5", "initial.h5", H5T_IEEE_F64LE, 0);
   for (int start = 0; start < 3; start++) {
-    char rest[256], name[16];
-    snprintf(name, sizeof name, "start-%d.h5", start);
-    unlink(name);
-    snprintf(rest, sizeof rest, "--device %s --precision %s --hidden 8,8 --seed 7 --checkpoint %s %s", device,
+    char rest[256], name[32];
+    snprintf(name, sizeof name, "start-%d", start);
+    forget(name);
+    snprintf(rest, sizeof rest, "--device %s --precision %s --hidden 8,8 --seed 7 --run %s %s", device,
              precision, name, starts[start]);
     train(rest);
-    if (start > 0) assert_same_but(MN_RUN_ID, "start-0.h5", name);
+    snprintf(name, sizeof name, "start-%d/checkpoint.h5", start);
+    if (start > 0) assert_same("start-0/checkpoint.h5", name);
   }
 }
 
@@ -280,7 +281,7 @@ static void lost_weights_are_refused(void **state) {
 
 static void init_begins_a_new_run(void **state) {
   assert_refused("train --run run --resume --init run/checkpoint.h5", 64, "--init|--resume|leave one out");
-  assert_refused(RAW "--init run --run run", 64, "--init run/checkpoint.h5|a file of --run");
+  assert_refused(RAW "--init run --run run", 73, "--run run holds checkpoint.h5");
 }
 
 /* After its start it is a run as any other. */

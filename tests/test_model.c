@@ -98,8 +98,10 @@ static void the_commands_take_it(void **state) {
   assert_non_null(strstr(r->out, "  head: 3\n"));
   assert_non_null(strstr(r->out, "\nprogress: none\n"));
   assert_non_null(strstr(run("info --json model.h5")->out, "\"progress\":null"));
-  const char *line = "train --quiet --device cpu --checkpoint model.h5 --resume --data good.h5";
-  assert_complains(line, run(line), 65, "model.h5 holds a model without its training|--init model.h5");
+  assert_true(mkdir("model", 0777) == 0 && link("model.h5", "model/checkpoint.h5") == 0);
+  const char *line = "train --quiet --device cpu --run model --resume --data good.h5";
+  assert_complains(line, run(line), 65,
+                   "model/checkpoint.h5 holds a model without its training|--init model/c");
 }
 
 /* Nothing but what mn_model_save has written is replaced. */

@@ -168,14 +168,13 @@ static void every_option_lands_in_its_field(void **state) {
   assert_true(o.lr == 0.25 && o.momentum == 0.5 && o.weight_decay == 1e-4 && o.nesterov && o.step_every == 4);
   assert_true(o.step_factor == 0.5 && o.warmup == 3 && o.clip == 2 && o.accumulate == 6 &&
               o.seed == UINT64_MAX);
-  o = good(
-      "train --data d --hidden 8 --checkpoint c --save-every 30s --keep 4 --log l --log-every 2 --plot p.png "
-      "--verbose --device cuda:1 --precision bf16");
+  o = good("train --data d --hidden 8 --run c --save-every 30s --keep 4 --log-every 2 --plot "
+           "--verbose --device cuda:1 --precision bf16");
   assert_true(o.save_every == 30 && o.save_seconds == 1 && o.keep == 4 && o.log_every == 2 && o.verbose);
   assert_string_equal(o.device, "cuda:1");
   assert_int_equal(o.precision, MN_BF16);
-  assert_string_equal(o.plot, "p.png");
-  o = good("train --data d --hidden 8 --checkpoint c --save-every 30 --epo 4");
+  assert_true(o.plot);
+  o = good("train --data d --hidden 8 --run c --save-every 30 --epo 4");
   assert_true(o.save_every == 30 && o.save_seconds == 0 && o.epochs == 4);
   o = good("train --data d --hidden 8 --init w.h5");
   assert_string_equal(o.init, "w.h5");
@@ -259,8 +258,9 @@ static const struct {
     {"train --schedule mse|cosine", "--schedule", "constant, cosine or step"},
     {"gradcheck --plan tails", "--plan 'tails'", "tail, linear-norm, block or stack"},
     {"train --precision fp8", "--precision 'fp8'", "bf16, fp16 or fp16x3"},
-    {"train --plot p.pdf", "--plot 'p.pdf'", ".svg or .png"},
-    {"train --log --resume", "--log '--resume'", "name"},
+    {"train --plot=p.svg", "--plot=p.svg", "takes no value"},
+    {"train --run --resume", "--run '--resume'", "name"},
+    {"train --checkpoint run.h5", "did you mean --run?", "mkdir run && mv run.h5 run/checkpoint.h5"},
     {"train more", "'more'", "options alone"},
     {"diff a", "diff", "diff A B"},
     {"diff a b c", "'c'", "diff A B"},
@@ -274,15 +274,15 @@ static const struct {
     {"train --data d --synthetic 9", "--synthetic", "leave one out"},
     {"train --epochs 3 --steps 9", "--steps", "leave one out"},
     {"train --quiet --verbose", "--quiet", "leave one out"},
-    {"train --checkpoint c --resume --init w", "--init", "leave one out"},
+    {"train --run c --resume --init w", "--init", "leave one out"},
     {"train --data d --hidden 8 --init", "--init has no value", "a name"},
-    {"train --data d --hidden 8 --resume", "--resume", "needs --checkpoint F"},
-    {"train --data d --hidden 8 --save-every 3", "--save-every", "needs --checkpoint F"},
-    {"train --data d --hidden 8 --keep 3", "--keep", "needs --checkpoint F"},
+    {"train --data d --hidden 8 --resume", "--resume", "needs --run DIR"},
+    {"train --data d --hidden 8 --save-every 3", "--save-every", "needs --run DIR"},
+    {"train --data d --hidden 8 --keep 3", "--keep", "needs --run DIR"},
     {"train --data d --hidden 8 --in 3", "--in", "needs --synthetic n"},
     {"train --data d --hidden 8 --noise 1", "--noise", "needs --synthetic n"},
     {"train --synthetic 9 --in 4 --hidden 8 --x a", "--x", "needs --data F"},
-    {"train --data d --hidden 8 --plot p.svg", "--plot", "needs --log F.jsonl"},
+    {"train --data d --hidden 8 --plot", "--plot", "needs --run DIR"},
     {"train --optimizer adam", "--optimizer 'adam'", "sgd or adamw is needed"},
     {"train --beta2 1", "--beta2 '1'", "below 1"},
     {"train --adam-eps 0", "--adam-eps '0'", "above 0"},
@@ -333,7 +333,7 @@ static void rules_name_options(void **state) {
     assert_int_equal(mn_option_excludes(mn_option_excludes(i)), i);
     pairs++;
   }
-  assert_int_equal(pairs, 2 * 5);
+  assert_int_equal(pairs, 2 * 4);
 }
 
 static void what_is_wrong_is_named(void **state) {
@@ -431,7 +431,7 @@ static void config_survives_the_way_back(void **state) {
       "0",
   };
   for (int k = 0; k < 2; k++) {
-    struct mn_options from = good(lines[k]), to = good("train --resume --checkpoint c");
+    struct mn_options from = good(lines[k]), to = good("train --resume --run c");
     struct mn_text config[CONFIG], again[CONFIG];
     int count = mn_options_list(&from, MN_OPTION_CONFIG, config, CONFIG);
     assert_int_equal(mn_options_check(&to), MN_USAGE);
@@ -447,10 +447,10 @@ static void config_survives_the_way_back(void **state) {
 }
 
 static void damaged_config_is_refused(void **state) {
-  struct mn_options o = good("train --resume --checkpoint c");
+  struct mn_options o = good("train --resume --run c");
   assert_int_equal(mn_options_set(&o, "colour", "blue"), MN_BAD_DATA);
   assert_non_null(strstr(mn_message(), "colour"));
-  assert_int_equal(mn_options_set(&o, "checkpoint", "x"), MN_BAD_DATA);
+  assert_int_equal(mn_options_set(&o, "run", "x"), MN_BAD_DATA);
   assert_int_equal(mn_options_set(&o, "lr", "nan"), MN_BAD_DATA);
   assert_non_null(strstr(mn_message(), "lr 'nan'"));
   assert_int_equal(mn_options_set(&o, "batch", "0"), MN_BAD_DATA);

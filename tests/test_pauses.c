@@ -14,7 +14,7 @@ static int writer_waits_for;    /* lines, in the first write */
 static int training_waits_from; /* the line after which the training thread waits for a checkpoint; 0: none */
 
 static void wait_for_checkpoint(void) {
-  for (int i = 0; i < 10000 && access(path, F_OK) != 0; i++) pause_for(1);
+  for (int i = 0; i < 10000 && access(in_folder("checkpoint.h5"), F_OK) != 0; i++) pause_for(1);
   pause_for(100); /* the thread has its last steps to take when the file is there */
 }
 
@@ -38,9 +38,8 @@ ssize_t pwrite(int fd, const void *bytes, size_t size, off_t offset) {
 static void train(const char *options) {
   lines = 0;
   mn_status status = call_command(
-      "train --quiet --device cpu --in 4 --hidden 8 --groups 2 --head 3 --log-every 1 --checkpoint %s --log "
-      "%s/run.jsonl %s",
-      path, folder, options);
+      "train --quiet --device cpu --in 4 --hidden 8 --groups 2 --head 3 --log-every 1 --run %s %s", folder,
+      options);
   if (status != MN_OK) fail_msg("%s: %s", options, mn_message());
 }
 
@@ -48,7 +47,7 @@ static void train(const char *options) {
 static const char *steps_of(const char *event) {
   static char found[1024];
   char line[1024], start[64];
-  FILE *file = fopen(in_folder("run.jsonl"), "r");
+  FILE *file = fopen(in_folder("log.jsonl"), "r");
   assert_non_null(file);
   found[0] = 0;
   snprintf(start, sizeof start, "{\"event\":\"%s\",\"step\":", event);
@@ -75,8 +74,8 @@ static void epochs_end_in_an_evaluation(void **state) {
     snprintf(options, sizeof options, "%s --test-rows 20", cases[c].options);
     train(options);
     assert_string_equal(steps_of("eval"), cases[c].steps);
-    assert_int_equal(unlink(path), 0);
-    assert_int_equal(unlink(in_folder("run.jsonl")), 0);
+    assert_int_equal(unlink(in_folder("checkpoint.h5")), 0);
+    assert_int_equal(unlink(in_folder("log.jsonl")), 0);
   }
 }
 
@@ -87,9 +86,9 @@ static void a_save_that_falls_due_meanwhile_follows(void **state) {
   writer_waits_for = 23;
   training_waits_from = 26;
   train("--synthetic 50 --test-rows 0 --batch 5 --steps 29 --save-every 10 --keep 5");
-  assert_int_equal(step_of(path), 29);
-  assert_in_range(step_of(in_folder("run.1.h5")), 22, 28);
-  assert_int_equal(step_of(in_folder("run.2.h5")), 10);
+  assert_int_equal(step_of(in_folder("checkpoint.h5")), 29);
+  assert_in_range(step_of(in_folder("checkpoint.1.h5")), 22, 28);
+  assert_int_equal(step_of(in_folder("checkpoint.2.h5")), 10);
   assert_int_equal(count_files(), 4);
 }
 
@@ -102,12 +101,12 @@ static void saves_are_of_their_steps(void **state) {
     snprintf(options, sizeof options,
              "--synthetic 50 --test-rows 0 --batch 5 --steps %d --save-every 5 --keep 5", last);
     train(options);
-    assert_int_equal(step_of(path), last);
-    assert_int_equal(step_of(in_folder("run.1.h5")), 10);
-    assert_int_equal(step_of(in_folder("run.2.h5")), 5);
+    assert_int_equal(step_of(in_folder("checkpoint.h5")), last);
+    assert_int_equal(step_of(in_folder("checkpoint.1.h5")), 10);
+    assert_int_equal(step_of(in_folder("checkpoint.2.h5")), 5);
     assert_int_equal(count_files(), 4);
-    unlink(path), unlink(in_folder("run.jsonl"));
-    unlink(in_folder("run.1.h5")), unlink(in_folder("run.2.h5"));
+    unlink(in_folder("checkpoint.h5")), unlink(in_folder("log.jsonl"));
+    unlink(in_folder("checkpoint.1.h5")), unlink(in_folder("checkpoint.2.h5"));
   }
 }
 

@@ -19,14 +19,14 @@ command_ends() {
   [ -z "$2" ] || grep -q "^minnow: .*$2" err || { cat err >&2; fail "mpirun ${*:3}: no '$2'"; }
   passed=$((passed + 1))
 }
-"$minnow" train "${options[@]}" --quiet --checkpoint alone.h5 --log alone.jsonl >alone
+"$minnow" train "${options[@]}" --quiet --run alone >alone.out
 for n in "${ranks[@]}"; do
-  command_ends 0 "" -n "$n" "${as_host[@]}" "$minnow" train "${options[@]}" --checkpoint "$n.h5" --log "$n.jsonl" --save-every 5
-  diff alone out >&2 || fail "$n ranks tell otherwise"
+  command_ends 0 "" -n "$n" "${as_host[@]}" "$minnow" train "${options[@]}" --run "$n" --save-every 5
+  diff alone.out out >&2 || fail "$n ranks tell otherwise"
   grep -q "^ranks: $n, by " err || fail "the number of ranks is not told"
-  "$minnow" verify "$n.h5" >/dev/null
-  "$minnow" diff alone.h5 "$n.h5" >/dev/null || fail "$n ranks save other parameters"
-  [ "$(grep -c '"step"' "$n.jsonl")" = "$(grep -c '"step"' alone.jsonl)" ] || fail "$n ranks log otherwise"
+  "$minnow" verify "$n" >/dev/null
+  "$minnow" diff alone/checkpoint.h5 "$n" >/dev/null || fail "$n ranks save other parameters"
+  [ "$(grep -c '"step"' "$n/log.jsonl")" = "$(grep -c '"step"' alone/log.jsonl)" ] || fail "$n ranks log otherwise"
 done
 # GPUs of one host that reach each other's memory end in the bytes that NCCL brings: a block in plain and half tiles; stacks, whose
 # dx the GPU sends while it multiplies, or not, and NCCL brings at once or, where it is larger than the room, in pieces; with groups
@@ -37,13 +37,13 @@ if [ "$device" = cuda ] && [ ${#as_host[@]} = 0 ]; then
     read -r precision hidden batch groups <<<"$case"
     wide=(--device cuda --synthetic 4160 --in 512 --groups "$groups" --steps 6 --momentum 0.9 --lr 0.02 --quiet --test-rows 0
       --precision "$precision" --hidden "$hidden" --batch "$batch")
-    rm -f wide*.h5
-    [ "$hidden" != 8192 ] || "$minnow" train "${wide[@]}" --checkpoint wide1.h5 >out
+    rm -rf wide*
+    [ "$hidden" != 8192 ] || "$minnow" train "${wide[@]}" --run wide1 >out
     for n in "${ranks[@]}"; do
-      command_ends 0 "" -n "$n" "$minnow" train "${wide[@]}" --checkpoint "wide$n.h5"
-      command_ends 0 "" -n "$n" -x NCCL_P2P_DISABLE=1 "$minnow" train "${wide[@]}" --checkpoint "wide-nccl$n.h5"
-      "$minnow" diff "wide$n.h5" "wide-nccl$n.h5" >/dev/null || fail "$case: $n GPUs end otherwise by NCCL"
-      [ "$hidden" != 8192 ] || "$minnow" diff wide1.h5 "wide$n.h5" >/dev/null || fail "$case: $n GPUs end otherwise than one"
+      command_ends 0 "" -n "$n" "$minnow" train "${wide[@]}" --run "wide$n"
+      command_ends 0 "" -n "$n" -x NCCL_P2P_DISABLE=1 "$minnow" train "${wide[@]}" --run "wide-nccl$n"
+      "$minnow" diff "wide$n" "wide-nccl$n" >/dev/null || fail "$case: $n GPUs end otherwise by NCCL"
+      [ "$hidden" != 8192 ] || "$minnow" diff wide1/checkpoint.h5 "wide$n" >/dev/null || fail "$case: $n GPUs end otherwise than one"
     done
   done
 fi
@@ -54,10 +54,10 @@ if [ "$device" = cuda ] && [ ${#as_host[@]} = 0 ]; then
     read -r precision hidden <<<"$case"
     wide=(--device cuda --synthetic 2048 --in 512 --hidden "$hidden" --groups 64 --batch 256 --steps 6 --momentum 0.9 --lr 0.02 --quiet
       --test-rows 0 --precision "$precision" --ranks 1x2)
-    rm -f copied*.h5
-    command_ends 0 "" -n 2 "$minnow" train "${wide[@]}" --checkpoint copied.h5
-    command_ends 0 "" -n 2 -x NCCL_P2P_DISABLE=1 "$minnow" train "${wide[@]}" --checkpoint copied-nccl.h5
-    "$minnow" diff copied.h5 copied-nccl.h5 >/dev/null || fail "$case: two replicas end otherwise by NCCL"
+    rm -rf copied*
+    command_ends 0 "" -n 2 "$minnow" train "${wide[@]}" --run copied
+    command_ends 0 "" -n 2 -x NCCL_P2P_DISABLE=1 "$minnow" train "${wide[@]}" --run copied-nccl
+    "$minnow" diff copied/checkpoint.h5 copied-nccl/checkpoint.h5 >/dev/null || fail "$case: two replicas end otherwise by NCCL"
   done
 fi
 # As many blocks as a model may have, and a head: ranks agree on the scales of all.
@@ -65,30 +65,30 @@ blocks=$(printf ',8%.0s' {1..64})
 command_ends 0 "" -n 2 "${as_host[@]}" "$minnow" train --device "$device" --data "$rows" --hidden "${blocks#,}" --groups 2 --steps 2 \
   --precision fp16 --quiet
 # From one rank to several and back, as if it had been one all the time.
-"$minnow" train "${options[@]}" --quiet --checkpoint turn.h5 --stop-at 8 >out
+"$minnow" train "${options[@]}" --quiet --run turn --stop-at 8 >out
 for n in "${ranks[@]}"; do
-  command_ends 0 "was written with ranks" -n "$n" "${as_host[@]}" "$minnow" train --device "$device" --quiet --checkpoint turn.h5 --resume \
+  command_ends 0 "was written with ranks" -n "$n" "${as_host[@]}" "$minnow" train --device "$device" --quiet --run turn --resume \
     --stop-at $((8 + 2 * n))
 done
-"$minnow" train --device "$device" --quiet --checkpoint turn.h5 --resume >out
-"$minnow" diff alone.h5 turn.h5 >/dev/null || fail "resumed by other numbers of ranks, it is another run"
+"$minnow" train --device "$device" --quiet --run turn --resume >out
+"$minnow" diff alone/checkpoint.h5 turn/checkpoint.h5 >/dev/null || fail "resumed by other numbers of ranks, it is another run"
 # What a resume passes over is told once, not by each rank.
-command_ends 0 "" -n 2 "${as_host[@]}" "$minnow" train "${options[@]}" --quiet --checkpoint cut.h5 --keep 2 --save-every 12 --stop-at 18
-truncate --size 1000 cut.h5
-command_ends 0 "passed over .*cut.h5" -n 2 "${as_host[@]}" "$minnow" train --device "$device" --quiet --checkpoint cut.h5 --resume
+command_ends 0 "" -n 2 "${as_host[@]}" "$minnow" train "${options[@]}" --quiet --run cut --keep 2 --save-every 12 --stop-at 18
+truncate --size 1000 cut/checkpoint.h5
+command_ends 0 "passed over .*cut/checkpoint.h5" -n 2 "${as_host[@]}" "$minnow" train --device "$device" --quiet --run cut --resume
 # So are integers that may be numbers or classes.
-"$minnow" train --device "$device" --data "$rows" --hidden 16 --groups 2 --steps 60 --quiet --checkpoint labels.h5 >out
-"$minnow" predict --device "$device" --run labels.h5 --data "$rows" --out labelled.h5 --quiet >out
+"$minnow" train --device "$device" --data "$rows" --hidden 16 --groups 2 --steps 60 --quiet --run labels >out
+"$minnow" predict --device "$device" --run labels --data "$rows" --out labelled.h5 --quiet >out
 command_ends 65 "labelled.h5: row holds integers up to" -n 2 "${as_host[@]}" "$minnow" train --device "$device" --data labelled.h5 --x y \
   --y row --hidden 8 --groups 2 --steps 2 --quiet
 # Replicas do nearly the same, and the run goes on with other shards and replicas.
-"$minnow" train "${options[@]}" --precision fp64 --quiet --checkpoint alone64.h5 >alone64
+"$minnow" train "${options[@]}" --precision fp64 --quiet --run alone64 >alone64.out
 for n in "${ranks[@]}"; do
   command_ends 0 "" -n "$n" "${as_host[@]}" "$minnow" train "${options[@]}" --precision fp64 --quiet --ranks "1x$n" \
-    --checkpoint "replicas$n.h5" --stop-at 12
+    --run "replicas$n" --stop-at 12
   command_ends 0 "was written with ranks '1x$n', and this is '2x1'" -n 2 "${as_host[@]}" "$minnow" train --device "$device" \
-    --checkpoint "replicas$n.h5" --resume --ranks 2x1
-  diff alone64 out >&2 || fail "$n replicas, then 2 shards, tell otherwise"
+    --run "replicas$n" --resume --ranks 2x1
+  diff alone64.out out >&2 || fail "$n replicas, then 2 shards, tell otherwise"
 done
 # Of the digits and of a stack, both with a head, shards and then replicas tell in all digits that are printed what one rank does.
 # shellcheck disable=SC2034 # by name, below
@@ -101,8 +101,8 @@ for case in digits stack; do
   [ "$case" = stack ] || again=(--data "$rows")
   "$minnow" train "${trained[@]}" --quiet >whole
   for n in "${ranks[@]}"; do
-    command_ends 0 "" -n "$n" "${as_host[@]}" "$minnow" train "${trained[@]}" --quiet --checkpoint "$case$n.h5" --stop-at 12
-    command_ends 0 "was written with ranks" -n 2 "${as_host[@]}" "$minnow" train --device "$device" --checkpoint "$case$n.h5" --resume \
+    command_ends 0 "" -n "$n" "${as_host[@]}" "$minnow" train "${trained[@]}" --quiet --run "$case$n" --stop-at 12
+    command_ends 0 "was written with ranks" -n 2 "${as_host[@]}" "$minnow" train --device "$device" --run "$case$n" --resume \
       --ranks 1x2 "${again[@]}"
     diff whole out >&2 || fail "$case: $n shards, then 2 replicas, tell otherwise"
   done
@@ -110,20 +110,20 @@ done
 # Without --ranks as many ranks go on in the grid that the checkpoint was saved by, to the same bytes.
 for grid in 1x2 2x1; do
   for stop in 24 12; do
-    command_ends 0 "" -n 2 "${as_host[@]}" "$minnow" train "${options[@]}" --quiet --ranks "$grid" --checkpoint grid.h5 --stop-at "$stop"
-    [ "$stop" = 12 ] || mv grid.h5 whole.h5
+    command_ends 0 "" -n 2 "${as_host[@]}" "$minnow" train "${options[@]}" --quiet --ranks "$grid" --run grid --stop-at "$stop"
+    [ "$stop" = 12 ] || { mv grid/checkpoint.h5 whole.h5 && rm -r grid; }
   done
-  command_ends 0 "" -n 2 "${as_host[@]}" "$minnow" train --device "$device" --quiet --checkpoint grid.h5 --resume
-  cmp -s grid.h5 whole.h5 || fail "--ranks $grid: resumed without naming it, it ends in other bytes"
-  rm grid.h5
+  command_ends 0 "" -n 2 "${as_host[@]}" "$minnow" train --device "$device" --quiet --run grid --resume
+  cmp -s grid/checkpoint.h5 whole.h5 || fail "--ranks $grid: resumed without naming it, it ends in other bytes"
+  rm -r grid
 done
 # So do replicas of a large weight, of which each updates a share, and one rank from their checkpoint on.
 large=(--device "$device" --synthetic 256 --in 2048 --hidden 2048 --groups 64 --batch 16 --steps 4 --momentum 0.9 --lr 0.05 --precision fp64)
-"$minnow" train "${large[@]}" --quiet --checkpoint large.h5 >large
+"$minnow" train "${large[@]}" --quiet --run large >large.out
 for n in "${ranks[@]}"; do
-  command_ends 0 "" -n "$n" "${as_host[@]}" "$minnow" train "${large[@]}" --quiet --ranks "1x$n" --checkpoint "large$n.h5" --stop-at 2
-  "$minnow" train --device "$device" --quiet --checkpoint "large$n.h5" --resume >out
-  diff large out >&2 || fail "$n replicas of a large weight, then one rank, tell otherwise"
+  command_ends 0 "" -n "$n" "${as_host[@]}" "$minnow" train "${large[@]}" --quiet --ranks "1x$n" --run "large$n" --stop-at 2
+  "$minnow" train --device "$device" --quiet --run "large$n" --resume >out
+  diff large.out out >&2 || fail "$n replicas of a large weight, then one rank, tell otherwise"
 done
 # --verbose names every rank, in order; unbound they share the cores, unless they are told how many threads to have.
 cores=$(env -u OMP_NUM_THREADS nproc)
@@ -141,7 +141,7 @@ for n in "${ranks[@]}"; do
   done
 done
 # What cannot be is told once, by who found it.
-command_ends 73 "alone.h5 exists" -n 2 "${as_host[@]}" "$minnow" train "${options[@]}" --checkpoint alone.h5
+command_ends 73 "alone holds checkpoint.h5" -n 2 "${as_host[@]}" "$minnow" train "${options[@]}" --run alone
 command_ends 64 "cannot be divided among 2 ranks" -n 2 "${as_host[@]}" "$minnow" train "${options[@]}" --groups 1 --ranks 2x1
 command_ends 66 "cannot open /nowhere.h5" -n 2 "${as_host[@]}" "$minnow" train --data /nowhere.h5 --hidden 8 --groups 2
 command_ends 64 "--ranks '2y': 4x2" -n 2 "${as_host[@]}" "$minnow" train "${options[@]}" --ranks 2y
@@ -179,21 +179,21 @@ exec "$@"
 END
 chmod +x tool
 for alone in 1 1x1; do
-  command_ends 0 "" -n 2 "$PWD/tool" "$minnow" train "${options[@]}" --checkpoint "tool-$alone.h5" --ranks "$alone"
-  "$minnow" diff alone.h5 "tool-$alone.h5" >/dev/null || fail "--ranks $alone trains otherwise than alone"
+  command_ends 0 "" -n 2 "$PWD/tool" "$minnow" train "${options[@]}" --run "tool-$alone" --ranks "$alone"
+  "$minnow" diff alone/checkpoint.h5 "tool-$alone" >/dev/null || fail "--ranks $alone trains otherwise than alone"
 done
 command_ends 0 "" -n 2 "${as_host[@]}" "$minnow" train "${options[@]}" --ranks 2
-diff alone out >&2 || fail "--ranks 2 tells otherwise"
+diff alone.out out >&2 || fail "--ranks 2 tells otherwise"
 # strike SIGNAL RANK CODE WORDS RANKS OPTION…: a run without end that saves, one of whose ranks (all: each) gets a signal, ends with
 # this code and this one line of minnow's ("": none), no process is left, and its checkpoint is whole. As many busy processes as
 # $crowd says begin once it trains: GPUs may take longer to start among them than the ranks' time.
 crowd=0 busy=()
 strike() {
-  local i p run lines=1 code=0 file=$1-$2-$passed.h5
-  timeout 120 mpirun -n "$5" "${as_host[@]}" "$minnow" train "${options[@]}" --steps 1000000 --quiet --checkpoint "$file" --save-every 50 "${@:6}" >out 2>err &
+  local i p run lines=1 code=0 run_of=$1-$2-$passed
+  timeout 120 mpirun -n "$5" "${as_host[@]}" "$minnow" train "${options[@]}" --steps 1000000 --quiet --run "$run_of" --save-every 50 "${@:6}" >out 2>err &
   run=$!
   for ((i = 0; i < 600; i++)); do
-    [ ! -s "$file" ] || break
+    [ ! -s "$run_of/checkpoint.h5" ] || break
     sleep 0.1
   done
   for ((i = 0; i < crowd; i++)); do
@@ -201,18 +201,18 @@ strike() {
     busy+=($!)
   done
   sleep 0.5
-  for p in $(pgrep -f "^$minnow train .*$file"); do
+  for p in $(pgrep -f "^$minnow train .*$run_of"); do
     if [ "$2" = all ] || grep -qzx "OMPI_COMM_WORLD_RANK=$2" "/proc/$p/environ"; then kill "-$1" "$p"; fi
   done
   i=$SECONDS
   wait "$run" || code=$?
   [ $((SECONDS - i)) -le $((patience + 8)) ] || { cat err >&2; fail "$1 to rank $2: it takes $((SECONDS - i)) s to end"; }
   [ "$code" = "$3" ] || { cat err >&2; fail "$1 to rank $2: exit code $code, not $3"; }
-  ! pgrep -f "^$minnow train .*$file" >/dev/null || fail "$1: a rank outlives rank $2"
+  ! pgrep -f "^$minnow train .*$run_of" >/dev/null || fail "$1: a rank outlives rank $2"
   [ -n "$4" ] || lines=0
   [ "$(grep -c '^minnow: ' err)" = "$lines" ] || { cat err >&2; fail "$1 to rank $2: not $lines lines"; }
   [ -z "$4" ] || grep -q "^minnow: $4" err || { cat err >&2; fail "$1 to rank $2: no '$4'"; }
-  "$minnow" verify "$file" >/dev/null
+  "$minnow" verify "$run_of" >/dev/null
   passed=$((passed + 1))
 }
 # Seconds, as a busy machine needs: beside other tests a rank may not get a core, or its GPU, for longer than two.
@@ -231,6 +231,6 @@ crowd=0
 trap 'rm -rf "$folder"' EXIT
 strike TERM 1 75 "stopped by Terminated" 2
 strike TERM all 75 "stopped by Terminated" "$last"
-command_ends 70 "has waited for others for $patience s in the ranks' start" -n 1 "${as_host[@]}" "$minnow" train "${options[@]}" --checkpoint alone.h5 --rank-timeout "$patience" : \
+command_ends 70 "has waited for others for $patience s in the ranks' start" -n 1 "${as_host[@]}" "$minnow" train "${options[@]}" --run alone --rank-timeout "$patience" : \
   -n 1 sh -c 'exec sleep 100'
 echo "$passed passed, 0 failed"

@@ -82,18 +82,19 @@ static void write_rows(const char *name, struct rows rows) {
 static int set_up_runs(void **state) {
   if (set_up(state) != 0) return -1;
   write_rows("rows.h5", (struct rows){0});
-  run_well(QUIET LOGGED "--checkpoint whole.h5 --log whole.jsonl");
-  run_well(QUIET LOGGED "--checkpoint run.h5 --log run.jsonl --stop-at 6");
-  assert_int_equal(rename("run.h5", "part.h5"), 0);
-  assert_int_equal(rename("run.jsonl", "part.jsonl"), 0);
+  forget("run");
+  run_well(QUIET LOGGED "--run whole");
+  run_well(QUIET LOGGED "--run run --stop-at 6");
+  assert_int_equal(rename("run/checkpoint.h5", "part.h5"), 0);
+  assert_int_equal(rename("run/log.jsonl", "part.jsonl"), 0);
   return 0;
 }
 
-/* Before each test: the data, and the run that stopped, as run.h5 and run.jsonl. */
+/* Before each test: the data, and the run that stopped, as run/checkpoint.h5 and run/log.jsonl. */
 static int stop_again(void **state) {
   write_rows("rows.h5", (struct rows){0});
-  copy("run.h5", "part.h5");
-  copy("run.jsonl", "part.jsonl");
+  copy("run/checkpoint.h5", "part.h5");
+  copy("run/log.jsonl", "part.jsonl");
   return 0;
 }
 #define TEST(name) cmocka_unit_test_setup(name, stop_again)
@@ -116,33 +117,31 @@ static void the_course_may_change(void **state) {
   for (size_t i = 0; i < COUNT(changes); i++) {
     char line[256], told[128], noted[128];
     stop_again(NULL);
-    snprintf(line, sizeof line, TOLD "--checkpoint run.h5 --resume %s", changes[i][0]);
+    snprintf(line, sizeof line, TOLD "--run run --resume %s", changes[i][0]);
     snprintf(told, sizeof told, "resumed with %s", changes[i][1]);
     snprintf(noted, sizeof noted, "step 6 %s", changes[i][2]);
     assert_prints(line, told);
-    assert_prints("info run.h5", noted);
-    run_well("verify run.h5");
-    assert_int_equal(run("diff run.h5 whole.h5")->status, 1);
+    assert_prints("info run/checkpoint.h5", noted);
+    run_well("verify run/checkpoint.h5");
+    assert_int_equal(run("diff run/checkpoint.h5 whole/checkpoint.h5")->status, 1);
     /* What is changed stays so, and is told once. */
-    assert_lacks(TOLD "--checkpoint run.h5 --resume", "resumed with");
-    assert_prints("info run.h5", noted);
+    assert_lacks(TOLD "--run run --resume", "resumed with");
+    assert_prints("info run/checkpoint.h5", noted);
   }
 }
 
-/* A log that begins in the middle is told of: its name may be mistaken. */
 static void a_log_that_is_not_there_is_told(void **state) {
-  assert_prints(TOLD "--checkpoint run.h5 --resume --log other.jsonl --stop-at 8",
-                "log: other.jsonl is new, and begins at step 6");
-  assert_lacks(TOLD "--checkpoint run.h5 --resume", "is new");
+  assert_int_equal(unlink("run/log.jsonl"), 0);
+  assert_prints(TOLD "--run run --resume --stop-at 8", "log: run/log.jsonl is new, and begins at step 6");
+  assert_lacks(TOLD "--run run --resume", "is new");
 }
 
 /* --momentum 0 of a run with Nesterov's leaves nothing that it could act on. */
 static void nesterov_goes_with_the_momentum(void **state) {
-  run_well(QUIET MODEL "--nesterov --stop-at 6 --checkpoint look.h5");
-  assert_prints(TOLD "--checkpoint look.h5 --resume --momentum 0 --stop-at 8",
-                "resumed with --momentum 0 (was 0.9)");
-  run_well(QUIET "--checkpoint look.h5 --resume --stop-at 9");
-  const char *line = QUIET "--checkpoint look.h5 --resume --nesterov";
+  run_well(QUIET MODEL "--nesterov --stop-at 6 --run look");
+  assert_prints(TOLD "--run look --resume --momentum 0 --stop-at 8", "resumed with --momentum 0 (was 0.9)");
+  run_well(QUIET "--run look --resume --stop-at 9");
+  const char *line = QUIET "--run look --resume --nesterov";
   assert_complains(line, run(line), 64, "--nesterov needs --momentum above 0");
 }
 
@@ -198,8 +197,7 @@ static const struct {
     {"keep", SIZES ROWS "--keep 2"},
     {"best", SIZES ROWS "--best"},
     {"init", SIZES ROWS "--init part.h5"},
-    {"log", SIZES ROWS "--log %1$c/run.jsonl"},
-    {"log-every", SIZES ROWS "--log %1$c/run.jsonl --log-every 5"},
+    {"log-every", SIZES ROWS "--log-every 5"},
     /* The process's own: */
     {"stop-at", NULL},
     {"dry-run", NULL},
@@ -207,10 +205,8 @@ static const struct {
     {"ranks", NULL},
     {"rank-timeout", NULL},
     {"run", NULL},
-    {"checkpoint", NULL},
     {"resume", NULL},
     {"plot", NULL},
-    {"force", NULL},
     {"json", NULL},
     {"verbose", NULL},
     {"quiet", NULL},
@@ -241,52 +237,51 @@ static void a_resume_needs_no_option(void **state) {
     for (int stops = 0; stops < 2; stops++) {
       make_folder(folders[stops]);
       snprintf(words, sizeof words, examples[k].words, *folders[stops]);
-      snprintf(line, sizeof line, QUIET "%s --checkpoint %s/run.h5%s", words, folders[stops],
+      snprintf(line, sizeof line, QUIET "%s --run %s/run%s", words, folders[stops],
                stops ? " --stop-at 5" : "");
       run_well(line);
     }
-    run_well(QUIET "--checkpoint b/run.h5 --resume");
-    assert_same_file("a/run.h5", "b/run.h5");
+    run_well(QUIET "--run b/run --resume");
+    assert_same_file("a/run/checkpoint.h5", "b/run/checkpoint.h5");
     for (int f = 0; f < 2; f++) assert_int_equal(nftw(folders[f], sweep, 16, FTW_DEPTH | FTW_PHYS), 0);
   }
   assert_int_equal(unsetenv("OMP_NUM_THREADS"), 0);
 }
 
-/* Killed between the saves of the best and of the newest at its last step: the best is whole, and run.h5 is
+/* Killed between the saves of the best and of the newest at its last step: the best is whole, and run/checkpoint.h5 is
  * what the run was to leave. */
 static void a_finished_run_without_its_file_saves_it(void **state) {
-  static const char *const others[] = {"b.best.h5", "b.1.h5"};
-  run_well(QUIET MODEL "--best --checkpoint b.h5");
-  copy("expected.h5", "b.h5");
+  static const char *const others[] = {"b/best.h5", "b/checkpoint.1.h5"};
+  run_well(QUIET MODEL "--best --run b");
+  copy("expected.h5", "b/checkpoint.h5");
   for (int i = 0; i < 2; i++) {
-    assert_int_equal(rename("b.h5", others[i]), 0); /* over the best before it */
-    assert_prints(TOLD "--checkpoint b.h5 --resume", "b.h5 is missing|nothing to do: step 16 is reached");
-    assert_same_file("b.h5", "expected.h5");
-    copy("b.best.h5", "expected.h5");
+    assert_int_equal(rename("b/checkpoint.h5", others[i]), 0); /* over the best before it */
+    assert_prints(TOLD "--run b --resume", "b/checkpoint.h5 is missing|nothing to do: step 16 is reached");
+    assert_same_file("b/checkpoint.h5", "expected.h5");
+    copy("b/best.h5", "expected.h5");
   }
 }
 
 static void a_finished_run_goes_on(void **state) {
-  run_well(QUIET LOGGED "--schedule cosine --checkpoint go.h5 --log go.jsonl");
-  assert_prints(TOLD "--checkpoint go.h5 --resume --epochs 6",
-                "resumed with --epochs 6 (was 4)|step: 24|horizon: 24");
-  char *text = read_log("go.jsonl");
-  assert_non_null(strstr(text, "{\"event\":\"resume\",\"step\":16,\"run\":\""));
-  assert_non_null(strstr(text, "\",\"changed\":{\"epochs\":\"6\",\"steps\":\"0\"},"));
+  run_well(QUIET LOGGED "--schedule cosine --run go");
+  assert_prints(TOLD "--run go --resume --epochs 6", "resumed with --epochs 6 (was 4)|step: 24|horizon: 24");
+  char *text = read_log("go/log.jsonl");
+  assert_non_null(
+      strstr(text, "{\"event\":\"resume\",\"step\":16,\"changed\":{\"epochs\":\"6\",\"steps\":\"0\"},"));
   const char *rate = strstr(text, "\"step\":18,");
   assert_non_null(rate);
   assert_float_equal(strtod(strstr(rate, "\"rate\":") + 7, NULL), 0.05 * 0.5 * (1 + cos(M_PI * 17 / 24)),
                      1e-12);
   free(text);
-  assert_prints(TOLD "--checkpoint go.h5 --resume --epochs 4",
+  assert_prints(TOLD "--run go --resume --epochs 4",
                 "nothing to do: step 24 is reached; a larger --epochs goes on");
-  assert_prints("info go.h5", "epochs: 6");
+  assert_prints("info go/checkpoint.h5", "epochs: 6");
   /* Several changes, one after the other, and all at once. */
-  assert_prints(TOLD "--checkpoint go.h5 --resume --steps 30 --lr 0.2",
-                "resumed with --lr 0.2|step: 30|horizon: 30");
-  assert_prints("info go.h5",
+  assert_prints(TOLD "--run go --resume --steps 30 --lr 0.2", "resumed with --lr 0.2|step: 30|horizon: 30");
+  assert_prints("info go/checkpoint.h5",
                 "step 16 --epochs: 6 (was 4)|step 24 --steps: 30 (was --epochs 6)|step 24 --lr");
-  assert_prints("info go.h5 --json", "\"history\":{\"step 16 --epochs\":\"6 (was 4)\",\"step 24 --steps\":");
+  assert_prints("info go/checkpoint.h5 --json",
+                "\"history\":{\"step 16 --epochs\":\"6 (was 4)\",\"step 24 --steps\":");
 }
 
 static void what_makes_the_model_may_not(void **state) {
@@ -296,19 +291,19 @@ static void what_makes_the_model_may_not(void **state) {
       {"--eps 1e-3", "--eps 0.001|1e-05"},   {"--slope 0.2", "--slope 0.2|with 0.01"},
       {"--seed 3", "--seed 3|with 0"},       {"--precision fp64", "--precision fp64|with fp32"},
       {"--batch 8", "--batch 8|with 6"},     {"--accumulate 2", "--accumulate 2|with 1"},
-      {"--plan none", "--plan none|stack"},  {"--synthetic 24 --in 4", "--synthetic 24|--data rows.h5"},
+      {"--plan none", "--plan none|stack"},  {"--synthetic 24 --in 4", "--synthetic 24|--data ../rows.h5"},
       {"--loss mse", "3 numbers|1 numbers"}, {"--warmup 5 --seed 1", "--seed 1"},
   };
   for (size_t i = 0; i < COUNT(refused); i++) {
     char line[256];
     uint64_t before = snapshot();
-    snprintf(line, sizeof line, QUIET "--checkpoint run.h5 --resume %s", refused[i][0]);
+    snprintf(line, sizeof line, QUIET "--run run --resume %s", refused[i][0]);
     assert_complains(line, run(line), strstr(line, "--loss") ? 65 : 64, refused[i][1]);
     if (snapshot() != before) fail_msg("'%s' changed a file", line);
   }
-  run_well(QUIET MODEL "--momentum 0 --stop-at 6 --checkpoint still.h5");
-  const char *line = QUIET "--checkpoint still.h5 --resume --momentum 0.9";
-  assert_complains(line, run(line), 64, "--momentum 0.9|still.h5|without");
+  run_well(QUIET MODEL "--momentum 0 --stop-at 6 --run still");
+  const char *line = QUIET "--run still --resume --momentum 0.9";
+  assert_complains(line, run(line), 64, "--momentum 0.9|still/checkpoint.h5|without");
 }
 
 /* ---- files ---- */
@@ -319,48 +314,44 @@ static void a_log_is_whole_again(void **state) {
   assert_int_equal(mkdir("sub", 0777), 0);
   for (int changed = 0; changed < 2; changed++) {
     stop_again(NULL);
-    run_well(changed ? QUIET "--checkpoint run.h5 --resume --save-every 5 --keep 2 --stop-at 9 --lr 0.5"
-                     : QUIET "--checkpoint run.h5 --resume --save-every 5 --keep 2 --stop-at 9");
-    if (!changed) copy("nine.h5", "run.h5");
-    run_well(QUIET "--checkpoint run.h5 --resume --stop-at 12");
-    copy("run.h5", changed ? "part.h5" : "nine.h5");
+    run_well(changed ? QUIET "--run run --resume --save-every 5 --keep 2 --stop-at 9 --lr 0.5"
+                     : QUIET "--run run --resume --save-every 5 --keep 2 --stop-at 9");
+    if (!changed) copy("nine.h5", "run/checkpoint.h5");
+    run_well(QUIET "--run run --resume --stop-at 12");
+    copy("run/checkpoint.h5", changed ? "part.h5" : "nine.h5");
     assert_int_equal(chdir("sub"), 0);
-    run_well(QUIET "--checkpoint ../run.h5 --resume");
+    run_well(QUIET "--run ../run --resume");
     assert_int_equal(chdir(".."), 0);
-    run_well("diff run.h5 whole.h5");
-    assert_same_logs("run.jsonl", "whole.jsonl");
-    assert_lacks("info run.h5", " --");
-    if (!changed) assert_prints("info run.h5", "keep: 2|save-every: 5|log-every: 1");
-    if (!changed) assert_int_equal(access("run.1.h5", F_OK), 0);
+    run_well("diff run/checkpoint.h5 whole/checkpoint.h5");
+    assert_same_logs("run/log.jsonl", "whole/log.jsonl");
+    assert_lacks("info run/checkpoint.h5", " --");
+    if (!changed) assert_prints("info run/checkpoint.h5", "keep: 2|save-every: 5|log-every: 1");
+    if (!changed) assert_int_equal(access("run/checkpoint.1.h5", F_OK), 0);
   }
   /* And a run that is finished leaves all as it is. */
   uint64_t before = snapshot();
-  run_well(QUIET "--checkpoint run.h5 --resume");
+  run_well(QUIET "--run run --resume");
   assert_true(snapshot() == before);
 }
 
-/* The log of a run that was resumed with other options is known again by them; that of another run is not. */
 static void a_log_follows_the_changes(void **state) {
   stop_again(NULL);
-  run_well(QUIET "--checkpoint run.h5 --log run.jsonl --resume --lr 0.01 --stop-at 9");
-  const char *line = QUIET "--checkpoint run.h5 --log whole.jsonl --resume";
-  uint64_t before = snapshot();
-  assert_complains(line, run(line), 73, "whole.jsonl|not the log of this run");
-  assert_true(snapshot() == before);
-  run_well(QUIET "--checkpoint run.h5 --resume");
-  char *text = read_log("run.jsonl");
+  run_well(QUIET "--run run --resume --lr 0.01 --stop-at 9");
+  run_well(QUIET "--run run --resume");
+  char *text = read_log("run/log.jsonl");
   const char *at = strstr(text, "\"event\":\"resume\"");
   assert_true(at && strstr(at, "\"step\":9,") && strstr(at, "\"step\":16,\"epoch\":4"));
   assert_null(strstr(at + 1, "\"event\":\"resume\""));
   free(text);
   /* A log that is not there begins with the options up to there. */
-  copy("run.h5", "part.h5");
-  run_well(QUIET "--checkpoint run.h5 --log late.jsonl --resume --lr 0.01 --stop-at 9");
-  text = read_log("late.jsonl");
+  copy("run/checkpoint.h5", "part.h5");
+  assert_int_equal(unlink("run/log.jsonl"), 0);
+  run_well(QUIET "--run run --resume --lr 0.01 --stop-at 9");
+  text = read_log("run/log.jsonl");
   at = strstr(text, "\"lr\":\"0.05\"");
   assert_true(at && strstr(at, "\"changed\":{\"lr\":\"0.01\"}"));
   free(text);
-  run_well(QUIET "--checkpoint run.h5 --resume");
+  run_well(QUIET "--run run --resume");
 }
 
 /* ---- data ---- */
@@ -370,18 +361,19 @@ static void other_rows_are_refused(void **state) {
                                        {.count = 30}, {.numbers = 1}, {.stored = 0}};
   for (size_t i = 0; i < COUNT(others); i++) {
     struct rows rows = others[i];
-    const char *line = QUIET "--checkpoint run.h5 --resume";
+    const char *line = QUIET "--run run --resume";
     if (i == COUNT(others) - 1) rows.stored = H5T_IEEE_F64LE;
     stop_again(NULL);
     write_rows("rows.h5", rows);
     uint64_t before = snapshot();
     assert_complains(line, run(line), 65,
-                     rows.numbers ? "rows.h5|3 numbers|3 classes" : "rows.h5 has other rows|run.h5|--data");
+                     rows.numbers ? "rows.h5|3 numbers|3 classes"
+                                  : "rows.h5 has other rows|run/checkpoint.h5|--data");
     assert_true(snapshot() == before);
     if (rows.numbers) continue;
-    assert_prints(TOLD "--checkpoint run.h5 --resume --data rows.h5", "resumed with --data rows.h5");
-    assert_prints("info run.h5", "step 6 --data: rows.h5 (was rows.h5)");
-    assert_lacks(TOLD "--checkpoint run.h5 --resume", "resumed with");
+    assert_prints(TOLD "--run run --resume --data rows.h5", "resumed with --data rows.h5");
+    assert_prints("info run/checkpoint.h5", "step 6 --data: rows.h5 (was ../rows.h5)");
+    assert_lacks(TOLD "--run run --resume", "resumed with");
   }
 }
 
@@ -396,10 +388,10 @@ static char *rows_of(const char *path) {
 
 /* A run that read all rows, and then a sample of them, still knows all of them. */
 static void rows_stay_known(void **state) {
-  char *before = rows_of("run.h5");
+  char *before = rows_of("run/checkpoint.h5");
   assert_int_equal(strlen(before), 33);
-  run_well(QUIET "--checkpoint run.h5 --resume --place file --stop-at 9");
-  char *after = rows_of("run.h5");
+  run_well(QUIET "--run run --resume --place file --stop-at 9");
+  char *after = rows_of("run/checkpoint.h5");
   assert_string_equal(after, before);
   free(before), free(after);
 }
@@ -407,15 +399,15 @@ static void rows_stay_known(void **state) {
 /* As many samples have been seen, of an epoch that is longer: 6 steps of 6, of 24 rows and then of 48. */
 static void other_rows_may_be_more(void **state) {
   write_rows("more.h5", (struct rows){.count = 48});
-  assert_lacks("info run.h5", "best_metric: -inf"); /* of the first epoch, on the rows before */
-  run_well(QUIET "--checkpoint run.h5 --resume --data more.h5 --stop-at 7");
-  assert_prints("info run.h5", "best_metric: -inf");
-  assert_prints("info run.h5", "step: 7|epoch: 0|position: 42|samples: 42|train_rows: 48");
-  assert_prints(TOLD "--checkpoint run.h5 --resume", "step: 32|horizon: 32");
+  assert_lacks("info run/checkpoint.h5", "best_metric: -inf"); /* of the first epoch, on the rows before */
+  run_well(QUIET "--run run --resume --data more.h5 --stop-at 7");
+  assert_prints("info run/checkpoint.h5", "best_metric: -inf");
+  assert_prints("info run/checkpoint.h5", "step: 7|epoch: 0|position: 42|samples: 42|train_rows: 48");
+  assert_prints(TOLD "--run run --resume", "step: 32|horizon: 32");
   /* Another from step 6: its epochs end where the new rows do. */
-  copy("run.h5", "part.h5");
-  run_well(QUIET "--checkpoint run.h5 --resume --data more.h5 --stop-at 9");
-  char *text = read_log("run.jsonl");
+  copy("run/checkpoint.h5", "part.h5");
+  run_well(QUIET "--run run --resume --data more.h5 --stop-at 9");
+  char *text = read_log("run/log.jsonl");
   const char *at = strstr(text, "\"event\":\"resume\"");
   assert_true(at && strstr(at, "\"event\":\"eval\",\"step\":8,\"epoch\":1"));
   free(text);
@@ -423,11 +415,11 @@ static void other_rows_may_be_more(void **state) {
 
 static void data_may_have_moved(void **state) {
   assert_int_equal(rename("rows.h5", "moved.h5"), 0);
-  const char *line = QUIET "--checkpoint run.h5 --resume";
-  assert_complains(line, run(line), 66, "rows.h5|run.h5|--data");
-  assert_lacks(TOLD "--checkpoint run.h5 --resume --data moved.h5", "resumed with");
-  run_well("diff run.h5 whole.h5");
-  assert_lacks("info run.h5", " --");
+  const char *line = QUIET "--run run --resume";
+  assert_complains(line, run(line), 66, "rows.h5|run/checkpoint.h5|--data");
+  assert_lacks(TOLD "--run run --resume --data moved.h5", "resumed with");
+  run_well("diff run/checkpoint.h5 whole/checkpoint.h5");
+  assert_lacks("info run/checkpoint.h5", " --");
 }
 
 /* A folder that was moved has its files by the names that they were given by. */
@@ -435,52 +427,52 @@ static void a_folder_may_have_moved(void **state) {
   assert_int_equal(mkdir("here", 0777), 0);
   copy("here/rows.h5", "rows.h5");
   assert_int_equal(chdir("here"), 0);
-  run_well(QUIET LOGGED "--checkpoint run.h5 --log run.jsonl --stop-at 6");
+  run_well(QUIET LOGGED "--run run --stop-at 6");
   assert_int_equal(chdir(".."), 0);
   assert_int_equal(rename("here", "there"), 0);
   assert_int_equal(chdir("there"), 0);
-  run_well(QUIET "--checkpoint run.h5 --resume");
+  run_well(QUIET "--run run --resume");
   assert_int_equal(chdir(".."), 0);
-  run_well("diff there/run.h5 whole.h5");
-  assert_same_logs("there/run.jsonl", "whole.jsonl");
+  run_well("diff there/run whole");
+  assert_same_logs("there/run/log.jsonl", "whole/log.jsonl");
 }
 
 /* Targets of another kind need another loss, which is named too. */
 static void the_loss_changes_with_its_name(void **state) {
   write_rows("numbers.h5", (struct rows){.numbers = 1});
-  const char *line = QUIET "--checkpoint run.h5 --resume --data numbers.h5";
+  const char *line = QUIET "--run run --resume --data numbers.h5";
   assert_complains(line, run(line), 65, "numbers.h5|3 numbers|3 classes");
-  assert_prints(TOLD "--checkpoint run.h5 --resume --data numbers.h5 --loss mse",
-                "resumed with --loss mse (was cross-entropy)|resumed with --data numbers.h5 (was rows.h5)");
-  assert_prints("info run.h5", "loss: mse|step 6 --loss: mse (was cross-entropy)");
+  assert_prints(
+      TOLD "--run run --resume --data numbers.h5 --loss mse",
+      "resumed with --loss mse (was cross-entropy)|resumed with --data numbers.h5 (was ../rows.h5)");
+  assert_prints("info run/checkpoint.h5", "loss: mse|step 6 --loss: mse (was cross-entropy)");
   /* The loss that it is may be named: that is no change. */
   stop_again(NULL);
-  assert_lacks(TOLD "--checkpoint run.h5 --log run.jsonl --resume --loss cross-entropy --stop-at 9",
-               "resumed with");
-  run_well(QUIET "--checkpoint run.h5 --resume");
-  assert_same_logs("run.jsonl", "whole.jsonl");
+  assert_lacks(TOLD "--run run --resume --loss cross-entropy --stop-at 9", "resumed with");
+  run_well(QUIET "--run run --resume");
+  assert_same_logs("run/log.jsonl", "whole/log.jsonl");
 }
 
 /* Synthetic rows are what their options say; rows from a file may follow them. */
 static void synthetic_rows_are_their_options(void **state) {
   write_rows("numbers.h5", (struct rows){.numbers = 1});
   run_well(QUIET "--synthetic 24 --in 4 --hidden 8 --groups 2 --head 3 --batch 6 --steps 8 --stop-at 4 "
-                 "--checkpoint made.h5");
-  const char *line = QUIET "--checkpoint made.h5 --resume --noise 0.3";
+                 "--run made");
+  const char *line = QUIET "--run made --resume --noise 0.3";
   assert_complains(line, run(line), 64, "--noise 0.3|with 0.1");
-  line = QUIET "--checkpoint made.h5 --resume --synthetic 48";
+  line = QUIET "--run made --resume --synthetic 48";
   assert_complains(line, run(line), 64, "--synthetic 48|with 24");
-  assert_prints(TOLD "--checkpoint made.h5 --resume --data numbers.h5",
+  assert_prints(TOLD "--run made --resume --data numbers.h5",
                 "resumed with --data numbers.h5 (was --synthetic 24)|step: 8|horizon: 8");
-  run_well(QUIET "--checkpoint made.h5 --resume --steps 10");
+  run_well(QUIET "--run made --resume --steps 10");
 }
 
 /* On the number of threads nothing depends. */
 static void another_number_of_threads_is_not_told(void **state) {
-  static const char line[] = TOLD "--resume --checkpoint run.h5 --stop-at 7";
+  static const char line[] = TOLD "--resume --run run --stop-at 7";
   assert_int_equal(setenv("OMP_NUM_THREADS", "1", 1), 0);
-  (void)unlink("run.h5"), (void)unlink("run.1.h5");
-  run_well(QUIET MODEL "--checkpoint run.h5 --stop-at 6");
+  forget("run");
+  run_well(QUIET MODEL "--run run --stop-at 6");
   assert_int_equal(setenv("OMP_NUM_THREADS", "2", 1), 0);
   assert_lacks(line, "was written with");
   assert_int_equal(unsetenv("OMP_NUM_THREADS"), 0);
@@ -488,20 +480,33 @@ static void another_number_of_threads_is_not_told(void **state) {
 
 /* ---- checkpoints of older versions ---- */
 
+static void put_text(hid_t file, const char *name, const char *words) {
+  hid_t text = H5Tcopy(H5T_C_S1), space = H5Screate(H5S_SCALAR);
+  assert_true(H5Tset_size(text, strlen(words)) >= 0 && H5Tset_strpad(text, H5T_STR_NULLPAD) >= 0);
+  if (H5Aexists_by_name(file, "config", name, H5P_DEFAULT) > 0)
+    assert_true(H5Adelete_by_name(file, "config", name, H5P_DEFAULT) >= 0);
+  hid_t attribute =
+      H5Acreate_by_name(file, "config", name, text, space, H5P_DEFAULT, H5P_DEFAULT, H5P_DEFAULT);
+  assert_true(H5Awrite(attribute, text, words) >= 0 && H5Aclose(attribute) >= 0);
+  assert_true(H5Sclose(space) >= 0 && H5Tclose(text) >= 0);
+}
+
 static void an_older_checkpoint_is_resumed(void **state) {
-  static const char *const later[] = {"log", "log-every", "run", "saved_as", "data_rows"};
-  copy("old.h5", "part.h5");
+  static const char *const later[] = {"log-every", "data_rows"}, *const gone[] = {"log", "run", "saved_as"};
+  assert_int_equal(mkdir("old", 0777), 0);
+  copy("old/checkpoint.h5", "part.h5");
   hid_t access = H5Pcreate(H5P_FILE_ACCESS);
   H5Pset_libver_bounds(access, H5F_LIBVER_V110, H5F_LIBVER_V110);
-  hid_t file = H5Fopen("old.h5", H5F_ACC_RDWR, access);
+  hid_t file = H5Fopen("old/checkpoint.h5", H5F_ACC_RDWR, access);
   assert_true(file >= 0);
   assert_true(H5Adelete(file, "checksums") >= 0);
   for (size_t i = 0; i < COUNT(later); i++)
     assert_true(H5Adelete_by_name(file, "config", later[i], H5P_DEFAULT) >= 0);
+  for (size_t i = 0; i < COUNT(gone); i++) put_text(file, gone[i], "../whole/log.jsonl");
   assert_true(H5Fclose(file) >= 0 && H5Pclose(access) >= 0);
-  assert_prints(TOLD "--checkpoint old.h5 --resume --stop-at 9", "fork: old.h5 was saved by an older minnow");
-  assert_lacks(TOLD "--checkpoint old.h5 --resume", "older minnow");
-  run_well("diff old.h5 whole.h5");
+  run_well(QUIET "--run old --resume --stop-at 9");
+  run_well(QUIET "--run old --resume");
+  run_well("diff old/checkpoint.h5 whole/checkpoint.h5");
 }
 
 /* A file of format_version 1 and one of version 2 with the same content end in the same bytes. As 0.3 shuffled
@@ -516,10 +521,10 @@ static void version_1_is_resumed(void **state) {
   assert_non_null(realpath("cases.h5", golden));
   strcpy(strrchr(golden, '/'), "/checkpoint-1.h5");
   assert_true(mkdir("one", 0777) == 0 && mkdir("two", 0777) == 0);
-  copy("one/checkpoint-1.h5", golden);
-  const char *line = QUIET "--checkpoint one/checkpoint-1.h5 --resume";
+  copy("one/checkpoint.h5", golden);
+  const char *line = QUIET "--run one --resume";
   assert_complains(line, run(line), 65, "48 rows into an epoch|minnow 0.3.0");
-  hid_t file = H5Fopen("one/checkpoint-1.h5", H5F_ACC_RDWR, H5P_DEFAULT), scalar = H5Screate(H5S_SCALAR);
+  hid_t file = H5Fopen("one/checkpoint.h5", H5F_ACC_RDWR, H5P_DEFAULT), scalar = H5Screate(H5S_SCALAR);
   for (size_t i = 0; i < COUNT(start); i++) {
     assert_true(H5Adelete_by_name(file, "progress", start[i].name, H5P_DEFAULT) >= 0);
     hid_t attribute = H5Acreate_by_name(file, "progress", start[i].name, H5T_STD_I64LE, scalar, H5P_DEFAULT,
@@ -527,29 +532,40 @@ static void version_1_is_resumed(void **state) {
     assert_true(H5Awrite(attribute, H5T_NATIVE_INT64, &start[i].value) >= 0 && H5Aclose(attribute) >= 0);
   }
   assert_true(H5Sclose(scalar) >= 0 && H5Fclose(file) >= 0);
-  assert_int_equal(mn_checkpoint_load(&c, "one/checkpoint-1.h5"), MN_OK);
-  assert_int_equal(mn_checkpoint_save(c, "two/checkpoint-1.h5", 1), MN_OK);
+  assert_int_equal(mn_checkpoint_load(&c, "one/checkpoint.h5"), MN_OK);
+  assert_int_equal(mn_checkpoint_save(c, "two/checkpoint.h5", 1), MN_OK);
   mn_checkpoint_free(c);
-  run_well(QUIET "--checkpoint one/checkpoint-1.h5 --resume");
-  run_well(QUIET "--checkpoint two/checkpoint-1.h5 --resume");
-  assert_same_file("one/checkpoint-1.h5", "two/checkpoint-1.h5");
+  run_well(QUIET "--run one --resume");
+  run_well(QUIET "--run two --resume");
+  assert_same_file("one/checkpoint.h5", "two/checkpoint.h5");
+}
+
+/* What a shell or make acts on, and what a terminal does, stays a word in a log, which a program might be made
+ * to read as its own. */
+static void words_stay_words(void **state) {
+  run_well(QUIET "--synthetic 24 --in 4 --hidden 8 --groups 2 --batch 6 --steps 8 --stop-at 4 --run words");
+  hid_t file = H5Fopen("words/checkpoint.h5", H5F_ACC_RDWR, H5P_DEFAULT);
+  assert_true(file >= 0 && H5Adelete(file, "checksums") >= 0);
+  put_text(file, "x",
+           "$(touch pwned)`touch pwned`\x1b[2J\xc2\x9b"
+           "2J\x7f");
+  assert_true(H5Fclose(file) >= 0 && unlink("words/log.jsonl") == 0);
+  run_well(QUIET "--run words --resume");
+  char *text = read_log("words/log.jsonl");
+  assert_non_null(strstr(text, "\\u0024(touch pwned)\\u0060touch pwned\\u0060\\u001B[2J\\u009B2J\\u007F\""));
+  for (const char *at = "$`\x1b\x7f\xc2"; *at; at++) assert_null(strchr(text, *at));
+  free(text);
 }
 
 /* /config says another loss than /model, in a file whose checksums another program has removed. */
 static void a_loss_of_its_own_is_refused(void **state) {
-  copy("loss.h5", "part.h5");
-  hid_t file = H5Fopen("loss.h5", H5F_ACC_RDWR, H5P_DEFAULT), type = H5Tcopy(H5T_C_S1);
-  hid_t space = H5Screate(H5S_SCALAR);
-  assert_true(file >= 0 && H5Adelete(file, "checksums") >= 0 && H5Tset_size(type, 13) >= 0);
-  assert_true(H5Tset_strpad(type, H5T_STR_NULLPAD) >= 0);
-  assert_true(H5Adelete_by_name(file, "config", "loss", H5P_DEFAULT) >= 0);
-  hid_t loss = H5Acreate_by_name(file, "config", "loss", type, space, H5P_DEFAULT, H5P_DEFAULT, H5P_DEFAULT);
-  assert_true(H5Awrite(loss, type, "another-loss") >= 0);
-  H5Aclose(loss);
-  H5Sclose(space);
-  H5Tclose(type);
+  assert_int_equal(mkdir("loss", 0777), 0);
+  copy("loss/checkpoint.h5", "part.h5");
+  hid_t file = H5Fopen("loss/checkpoint.h5", H5F_ACC_RDWR, H5P_DEFAULT);
+  assert_true(file >= 0 && H5Adelete(file, "checksums") >= 0);
+  put_text(file, "loss", "another-loss");
   assert_true(H5Fclose(file) >= 0);
-  const struct result *r = run(TOLD "--checkpoint loss.h5 --resume");
+  const struct result *r = run(TOLD "--run loss --resume");
   assert_int_equal(r->status, 65);
   assert_non_null(strstr(r->err, "its /config has loss another-loss, but its /model"));
 }
@@ -575,6 +591,7 @@ int main(void) {
       TEST(another_number_of_threads_is_not_told),
       TEST(an_older_checkpoint_is_resumed),
       TEST(version_1_is_resumed),
+      TEST(words_stay_words),
       TEST(a_loss_of_its_own_is_refused),
   };
   return cmocka_run_group_tests(tests, set_up_runs, tear_down);

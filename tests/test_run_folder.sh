@@ -81,9 +81,56 @@ run 0 "whole: yes" verify digits
 run 1 "equal: no" diff digits empty
 if command -v gnuplot >/dev/null; then run 0 "" plot digits empty --out runs.svg; fi
 
-# Two runs cannot share a folder, and --run says where checkpoint and log are.
-(flock 9; "$minnow" train --device cpu --run digits --resume --epochs 5 >out 2>err && echo 0 >code || echo $? >code) 9>digits/checkpoint.h5.lock
-[ "$(cat code)" = 73 ] || fail "a locked folder was taken"
-run 64 "exclude each other" "${train[@]}" --run other --checkpoint other.h5
-run 64 "leave --log other.jsonl out" "${train[@]}" --run other --log other.jsonl
-echo "$((passed + 5)) passed, 0 failed"
+if command -v gnuplot >/dev/null; then
+  run 0 "loss" train --device cpu --run copy --resume --epochs 4 --plot
+  head -c 5 copy/plot.svg | grep -q "<?xml" || fail "no picture"
+  run 0 "loss" train --device cpu --run copy --resume --epochs 5 --plot
+fi
+
+# While one process trains, no other gets the folder, also while it is new.
+"$minnow" "${train[@]}" --run long --epochs 1000000000 --quiet >long.out 2>&1 &
+first=$!
+until [ -s long/log.jsonl ]; do kill -0 $first; done
+run 73 "another process trains --run long" train --device cpu --run long --resume
+run 73 "long holds log.jsonl of a run" "${train[@]}" --run long
+kill -TERM $first
+wait $first && fail "not stopped" || [ $? = 75 ] || fail "stopped otherwise: $(cat long.out)"
+[ ! -e long/lock ] || fail "the lock stays"
+
+# Killed before its first save it goes on from the best; with a log that was deleted it begins another.
+"$minnow" "${train[@]}" --run killed --epochs 1000000000 --quiet --best >long.out 2>&1 &
+first=$!
+until [ -f killed/best.h5 ]; do kill -0 $first; done
+kill -KILL $first
+wait $first 2>/dev/null || true
+rm killed/log.jsonl
+step=$("$minnow" info killed/best.h5 --json | grep -o '"step":[0-9]*' | head -n 1 | cut -d : -f 2)
+run 0 "resuming from killed/best.h5" train --device cpu --run killed --resume --stop-at $((step + 9))
+grep -q "log: killed/log.jsonl is new, and begins at step $step" err || fail "does not say that the log is new"
+
+# A folder from a stranger makes it write nowhere else: not through links, and into no file that is not its own.
+echo precious >victim
+for name in checkpoint.h5 checkpoint.1.h5 best.h5 log.jsonl plot.svg lock; do
+  rm -rf evil && cp -r digits evil && rm -f "evil/$name" && ln -s ../victim "evil/$name"
+  run 73 "$name in --run evil is a symbolic link" train --device cpu --run evil --resume --epochs 5
+  run 73 "$name in --run evil is a symbolic link" train --device cpu --run evil --resume --epochs 5 --dry-run
+done
+rm -rf evil && cp -r digits evil && cp victim evil/log.jsonl
+run 73 "evil/log.jsonl is no log of minnow train" train --device cpu --run evil --resume --epochs 5
+[ "$(cat victim evil/log.jsonl)" = "$(echo precious; echo precious)" ] || fail "another's file was written"
+[ "$(ls -A evil)" = "$(ls -A digits)" ] || fail "evil holds $(ls -A evil)"
+
+# A run of one file, as minnow 0.3 kept it, goes on in a folder.
+run 64 "mkdir run && mv run.h5 run/checkpoint.h5" "${train[@]}" --checkpoint run.h5
+mkdir run && cp digits/checkpoint.h5 run
+run 0 "log: run/log.jsonl is new" train --device cpu --run run --resume --epochs 5
+
+# Without leave to write it says so before the first step.
+chmod a-w digits
+as=()
+if [ "$(id -u)" = 0 ]; then as=(setpriv --reuid 65534 --regid 65534 --clear-groups) && chmod a+rx . && cp "$minnow" minnow && minnow=./minnow; fi
+code=0
+"${as[@]}" "$minnow" train --device cpu --run digits --resume --epochs 6 >out 2>err || code=$?
+chmod u+w digits
+{ [ "$code" = 73 ] && grep -q "name a folder that can be written" err; } || fail "exit code $code in a folder without leave to write"
+echo "$((passed + 9)) passed, 0 failed"

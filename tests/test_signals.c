@@ -103,17 +103,17 @@ static void each_ends_a_run_that_is_saved(void **state) {
   const int can_draw = system("command -v gnuplot >/dev/null 2>&1") == 0;
   for (int i = 0; i < 3; i++) {
     char line[256];
-    snprintf(line, sizeof line, LONG "--quiet --log end-%d.jsonl --checkpoint end-%d.h5%s", i, i,
-             i == 1 && can_draw ? " --log-every 1000000000 --plot too-short.svg" : "");
+    snprintf(line, sizeof line, LONG "--quiet --run end-%d%s", i,
+             i == 1 && can_draw ? " --log-every 1000000000 --plot" : "");
     struct child c = begin(line);
-    snprintf(line, sizeof line, "end-%d.jsonl", i);
+    snprintf(line, sizeof line, "end-%d/log.jsonl", i);
     wait_for_file(line);
     send(c, numbers[i]);
     while (has(c, "ShdPnd", numbers[i])) doze(); /* two that wait are delivered by number, not in order */
     send(c, SIGHUP);
     struct result r = end(c);
     assert_line(&r, 75, strsignal(numbers[i]), "--resume");
-    snprintf(line, sizeof line, "verify end-%d.h5", i);
+    snprintf(line, sizeof line, "verify end-%d/checkpoint.h5", i);
     assert_succeeds(line, run(line));
   }
 }
@@ -121,9 +121,9 @@ static void each_ends_a_run_that_is_saved(void **state) {
 /* What is ignored at the start, as nohup does with SIGHUP, stays ignored. */
 static void nohup_stays_without_effect(void **state) {
   assert_true(signal(SIGHUP, SIG_IGN) != SIG_ERR);
-  struct child c = begin(LONG "--quiet --log nohup.jsonl");
+  struct child c = begin(LONG "--quiet --run nohup");
   assert_true(signal(SIGHUP, SIG_DFL) != SIG_ERR);
-  wait_for_file("nohup.jsonl");
+  wait_for_file("nohup/log.jsonl");
   assert_true(has(c, "SigIgn", SIGHUP));
   send(c, SIGHUP);
   send(c, SIGTERM);
@@ -133,8 +133,8 @@ static void nohup_stays_without_effect(void **state) {
 
 static void usr1_saves_and_changes_nothing(void **state) {
 #define SHORT RUN "--synthetic 50000 --in 8 --steps 100000 "
-  struct child c = begin(SHORT "--verbose --checkpoint usr1.h5 --log usr1.jsonl");
-  wait_for_file("usr1.jsonl");
+  struct child c = begin(SHORT "--verbose --run usr1");
+  wait_for_file("usr1/log.jsonl");
   send(c, SIGUSR1);
   wait_for_words(c, "saved step "); /* by the file alone, the end's save might be told in its place */
   send(c, SIGTERM);
@@ -142,9 +142,9 @@ static void usr1_saves_and_changes_nothing(void **state) {
   assert_int_equal(r.status, 75);
   const char *first = strstr(r.err, "saved step ");
   assert_true(first && strstr(first + 1, "saved step "));
-  assert_succeeds("resume", run("train --device cpu --quiet --checkpoint usr1.h5 --resume"));
-  assert_succeeds("train", run(SHORT "--quiet --checkpoint whole.h5"));
-  assert_succeeds("diff", run("diff usr1.h5 whole.h5"));
+  assert_succeeds("resume", run("train --device cpu --quiet --run usr1 --resume"));
+  assert_succeeds("train", run(SHORT "--quiet --run whole"));
+  assert_succeeds("diff", run("diff usr1/checkpoint.h5 whole/checkpoint.h5"));
 }
 
 /* Sends to the thread that was started last. */
@@ -169,8 +169,8 @@ static void a_crash_keeps_its_signal(void **state) {
   static const int numbers[] = {SIGSEGV, SIGABRT, SIGBUS, SIGSEGV, SIGFPE, SIGILL};
   for (int i = 0; i < 6; i++) {
     char path[64], line[256];
-    snprintf(path, sizeof path, "crash-%d.jsonl", i);
-    snprintf(line, sizeof line, LONG "--quiet --log %s", path);
+    snprintf(path, sizeof path, "crash-%d/log.jsonl", i);
+    snprintf(line, sizeof line, LONG "--quiet --run crash-%d", i);
     struct child c = begin(line);
     wait_for_file(path);
     wait_for_growth(path); /* the first step */
@@ -184,8 +184,8 @@ static void a_crash_keeps_its_signal(void **state) {
 }
 
 static void usr1_without_a_checkpoint_is_told(void **state) {
-  struct child c = begin(LONG "--log told.jsonl");
-  wait_for_file("told.jsonl");
+  struct child c = begin(LONG "");
+  wait_for_words(c, "training: ");
   send(c, SIGUSR1);
   for (int i = 0; i < 50; i++) doze();
   send(c, SIGTERM);
@@ -195,7 +195,7 @@ static void usr1_without_a_checkpoint_is_told(void **state) {
 }
 
 static void usr1_is_harmless_while_a_run_opens(void **state) {
-  struct child c = begin(RUN "--quiet --synthetic 3000000 --in 64 --steps 1 --checkpoint opens.h5");
+  struct child c = begin(RUN "--quiet --synthetic 3000000 --in 64 --steps 1 --run opens");
   assert_true(wait_until(c, "SigCgt", SIGUSR1));
   send(c, SIGUSR1);
   send(c, SIGTERM);
@@ -347,14 +347,14 @@ static void a_run_that_hangs_ends_with_a_line(void **state) {
   write_parts("untested.h5", 4000, 0); /* what hangs is a step then, never an evaluation */
   write_text("hang", "now");
 #define OF(file) RUN "--quiet --data " file " "
-  struct child reads = begin_to_hang("READS", "hang", OF("much.h5") "--place host --checkpoint reads.h5");
-  struct child twice = begin_to_hang("READS", "hang", OF("much.h5") "--place host --checkpoint twice.h5");
+  struct child reads = begin_to_hang("READS", "hang", OF("much.h5") "--place host --run reads");
+  struct child twice = begin_to_hang("READS", "hang", OF("much.h5") "--place host --run twice");
   struct child tests =
-      begin_to_hang("READS", "hang", OF("tested.h5") "--place file --checkpoint tests.h5 --save-every 1");
-  struct child steps = begin_to_hang(
-      "PRODUCTS", "later", OF("untested.h5") "--steps 1000000000 --checkpoint steps.h5 --save-every 1");
-  wait_for_file("tests.h5");
-  wait_for_file("steps.h5");
+      begin_to_hang("READS", "hang", OF("tested.h5") "--place file --run tests --save-every 1");
+  struct child steps =
+      begin_to_hang("PRODUCTS", "later", OF("untested.h5") "--steps 1000000000 --run steps --save-every 1");
+  wait_for_file("tests/checkpoint.h5");
+  wait_for_file("steps/checkpoint.h5");
   write_text("later", "now");
   assert_true(wait_until(reads, "SigCgt", SIGTERM) && wait_until(twice, "SigCgt", SIGTERM) &&
               wait_until(steps, "SigCgt", SIGTERM));
@@ -377,8 +377,8 @@ static void a_run_that_hangs_ends_with_a_line(void **state) {
   assert_line(&r, 75, "Interrupt while evaluating", "--resume");
   r = end(steps);
   assert_line(&r, 75, "Hangup while step ", "--resume");
-  assert_succeeds("verify", run("verify steps.h5"));
-  assert_succeeds("resume", run("train --quiet --device cpu --resume --checkpoint tests.h5 --epochs 1"));
+  assert_succeeds("verify", run("verify steps/checkpoint.h5"));
+  assert_succeeds("resume", run("train --quiet --device cpu --resume --run tests --epochs 1"));
 }
 
 int main(void) {

@@ -50,11 +50,11 @@ int omp_get_dynamic(void) { exit(1); }' >exits.c
 "${cc[@]}" -shared -fPIC -o exits.so exits.c
 ends 70 "a library has ended the program" env LD_PRELOAD="$PWD/exits.so" "$minnow" "${train[@]}" --steps 5
 
-"$minnow" "${train[@]}" --steps 4 --keep 3 --save-every 1 --checkpoint run.h5 >out 2>err || complain "no run"
-saved() { sha1sum run*.h5; }
+"$minnow" "${train[@]}" --steps 4 --keep 3 --save-every 1 --run run >out 2>err || complain "no run"
+saved() { sha1sum run/*.h5; }
 before=$(saved)
 for stack in 96 200 400; do
-  ends 71 "stack of $stack KiB.*ulimit -s" bash -c "ulimit -s $stack; exec '$minnow' train --checkpoint run.h5 --resume --steps 9 --quiet"
+  ends 71 "stack of $stack KiB.*ulimit -s" bash -c "ulimit -s $stack; exec '$minnow' train --run run --resume --steps 9 --quiet"
 done
 
 # The child that tries a file out ends before it has.
@@ -71,25 +71,24 @@ pid_t fork(void) {
 "${cc[@]}" -shared -fPIC -o ended.so ended.c -ldl
 for how in "9:71:Killed" "14:70:Alarm clock" "31:70:Bad system call"; do
   IFS=: read -r signal code words <<<"$how"
-  for command in "verify run.h5" "info run.h5" "train --checkpoint run.h5 --resume --steps 9 --quiet" "eval --run run.h5 --data digits.h5 --quiet"; do
+  for command in "verify run/checkpoint.h5" "info run/checkpoint.h5" "train --run run --resume --steps 9 --quiet" "eval --run run --data digits.h5 --quiet"; do
     read -ra words_of <<<"$command"
-    ends "$code" "run.h5: .*ended from outside \($words" env ENDED_BY="$signal" LD_PRELOAD="$PWD/ended.so" "$minnow" "${words_of[@]}"
+    ends "$code" "run/checkpoint.h5: .*ended from outside \($words" env ENDED_BY="$signal" LD_PRELOAD="$PWD/ended.so" "$minnow" "${words_of[@]}"
   done
 done
 # One that crashes says of its file that it does.
-ends 65 "crashes the HDF5 library" env ENDED_BY=11 LD_PRELOAD="$PWD/ended.so" "$minnow" verify run.h5
+ends 65 "crashes the HDF5 library" env ENDED_BY=11 LD_PRELOAD="$PWD/ended.so" "$minnow" verify run/checkpoint.h5
 [ "$(saved)" = "$before" ] || complain "files of the run have changed"
 
 # What gnuplot inherits: another terminal, few descriptors, no /proc. Without room it is told which.
-"$minnow" "${train[@]}" --steps 4 --log run.jsonl >out 2>err || complain "no log"
 if command -v gnuplot >out; then
   for terminal in x11 dumb none; do
-    ends 0 "" env GNUTERM=$terminal "$minnow" plot run.jsonl --out run.svg --force
+    ends 0 "" env GNUTERM=$terminal "$minnow" plot run/log.jsonl --out run.svg --force
   done
   for ((files = 5; files < 20; files++)); do
-    ends "0|70|74|66" "Too many open files" bash -c "ulimit -n $files; exec '$minnow' plot run.jsonl --out run.svg --force"
+    ends "0|70|74|66" "Too many open files" bash -c "ulimit -n $files; exec '$minnow' plot run/log.jsonl --out run.svg --force"
   done
-  ends 0 "" bash -c "ulimit -n 12; exec '$minnow' plot run.jsonl --out run.svg --force"
+  ends 0 "" bash -c "ulimit -n 12; exec '$minnow' plot run/log.jsonl --out run.svg --force"
 else
   echo "skipped: no gnuplot: its surroundings"
 fi
@@ -104,9 +103,9 @@ if unshare -rm true 2>/dev/null; then
       exec env -u OMP_NUM_THREADS '$minnow' train --device cpu --data digits.h5 --hidden 16 --steps 2"
     grep -q "^device: CPU ($threads thread" err || complain "$quota: another number of threads"
   done
-  ends 0 "" unshare -rm sh -c "mount -t tmpfs none /dev && exec '$minnow' verify run.h5"
-  ! command -v gnuplot >out || ends 0 "" unshare -rm sh -c "mount -t tmpfs none /proc && exec '$minnow' plot run.jsonl --out run.svg --force"
-  ends 0 "" unshare -rm sh -c "mount -t tmpfs none /dev && exec '$minnow' train --checkpoint run.h5 --resume --steps 9 --quiet <&- 2>&-"
+  ends 0 "" unshare -rm sh -c "mount -t tmpfs none /dev && exec '$minnow' verify run/checkpoint.h5"
+  ! command -v gnuplot >out || ends 0 "" unshare -rm sh -c "mount -t tmpfs none /proc && exec '$minnow' plot run/log.jsonl --out run.svg --force"
+  ends 0 "" unshare -rm sh -c "mount -t tmpfs none /dev && exec '$minnow' train --run run --resume --steps 9 --quiet <&- 2>&-"
 else
   echo "skipped: a namespace without /dev/null needs unshare -rm"
 fi

@@ -131,7 +131,7 @@ static void epochs_are_told(void **state) {
     snprintf(
         line, sizeof line,
         "train --device cpu --synthetic 600 --in 8 --hidden 16 --groups 4 --batch 50 --epochs 3 --clip 1 "
-        "--test-rows %d --log epochs-%d.jsonl",
+        "--test-rows %d --run epochs-%d",
         100 * tests, tests);
     const struct result *r = run(line);
     assert_succeeds(line, r);
@@ -139,7 +139,7 @@ static void epochs_are_told(void **state) {
     char name[64], text[512], want[64];
     double sums[3] = {0}, loss;
     int step;
-    snprintf(name, sizeof name, "epochs-%d.jsonl", tests);
+    snprintf(name, sizeof name, "epochs-%d/log.jsonl", tests);
     FILE *log = fopen(name, "r");
     assert_non_null(log);
     while (fgets(text, sizeof text, log))
@@ -193,11 +193,11 @@ static void many_epochs_have_forty_lines(void **state) {
   for (int tests = 0; tests < 2; tests++) {
     snprintf(line, sizeof line,
              "train --device cpu --synthetic 60 --in 8 --hidden 16 --groups 4 --batch 50 --epochs 99 "
-             "--log-every 1 --test-rows %d --log many-%d.jsonl",
+             "--log-every 1 --test-rows %d --run many-%d",
              10 * tests, tests);
     const struct result *r = run(line);
     assert_succeeds(line, r);
-    snprintf(name, sizeof name, "many-%d.jsonl", tests);
+    snprintf(name, sizeof name, "many-%d/log.jsonl", tests);
     FILE *log = fopen(name, "r");
     assert_non_null(log);
     double loss, sum = 0;
@@ -229,8 +229,7 @@ static void many_epochs_have_forty_lines(void **state) {
 /* On a terminal lines are broken at blanks; elsewhere each is one line. */
 static void lines_fit_the_terminal(void **state) {
   static char text[TEXT];
-  const char *line =
-      "train --device cpu --synthetic 2000 --in 64 --hidden 128,128 --epochs 3 --checkpoint fits.h5";
+  const char *line = "train --device cpu --synthetic 2000 --in 64 --hidden 128,128 --epochs 3 --run fits";
   on_terminal(text, "dumb", 60, -1, 0, line);
   char *rest = text;
   int indented = 0;

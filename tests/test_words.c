@@ -195,9 +195,8 @@ static void integers_may_be_numbers(void **state) {
       run_well(line);
     run_well("train --quiet --device cpu --hidden 8 --steps 2 --data integers.h5 --loss cross-entropy");
   }
-  run_well("train --quiet --device cpu --hidden 8 --steps 9 --data integers.h5 --loss mse --checkpoint "
-           "as-numbers.h5");
-  const struct result *r = run_well("eval --device cpu --run as-numbers.h5 --data integers.h5");
+  run_well("train --quiet --device cpu --hidden 8 --steps 9 --data integers.h5 --loss mse --run as-numbers");
+  const struct result *r = run_well("eval --device cpu --run as-numbers --data integers.h5");
   assert_non_null(strstr(r->out, "\nr2: "));
 }
 

@@ -73,7 +73,7 @@ test-torch: ### minnow_torch is given COUNT=1000 draws of tensors of every kind,
 calls = $(shell nm -u $(1) 2>/dev/null | sed -n 's/^ *U \($(2)[A-Z][A-Za-z0-9_]*\)$$/\1/p' | sort -u | grep -vE '$(3)')
 test-faults: ### every call of a training run fails in turn, and nothing is lost (ARGS="--help" lists the options)
 test-kills: ### training runs are killed and resumed, and end in the same bytes (ARGS="--help")
-test-actions: ### what people do with the files of runs, at random, with kills: no file of another run changes (ARGS="--help")
+test-actions: ### what people do with the folders of runs, at random, with kills: no other file changes (ARGS="--help")
 test-resumes: ### random runs, stopped and resumed at random, end in the bytes of the uninterrupted ones (ARGS="--help")
 test-faults test-kills test-actions test-resumes: $(BUILD)/minnow $(BUILD)/tests/faults/inject.so $(if $(findstring cuda,$(ARGS)),$(BUILD)/tests/faults/minnow)
 	$(Q)BUILD=$(BUILD) PYTHONDONTWRITEBYTECODE=1 python3 tests/faults/$(@:test-%=%).py $(ARGS)

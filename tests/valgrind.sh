@@ -36,14 +36,14 @@ data="--device cpu --quiet --data $digits --hidden 16,16 --groups 4"
 made="--device cpu --quiet --synthetic 200 --in 12 --hidden 16,16 --groups 4 --batch 16"
 head -c 3000 "$digits" >cut.h5
 all <<E
-  0 train $data --steps 6 --stop-at 4 --checkpoint run.h5 --log run.jsonl --log-every 1
-  0 train $data --epochs 1 --batch 256 --best --save-every 2 --keep 3 --checkpoint best.h5 --validation 0 --patience 1
-  0 train $data --steps 3 --optimizer adamw --clip 1 --accumulate 2 --schedule cosine --warmup 1 --checkpoint adamw.h5
-  0 train $data --steps 3 --place file --precision fp64 --checkpoint wide.h5
+  0 train $data --steps 6 --stop-at 4 --run run --log-every 1
+  0 train $data --epochs 1 --batch 256 --best --save-every 2 --keep 3 --run best --validation 0 --patience 1
+  0 train $data --steps 3 --optimizer adamw --clip 1 --accumulate 2 --schedule cosine --warmup 1 --run adamw
+  0 train $data --steps 3 --place file --precision fp64 --run wide
   0 train $data --steps 3 --precision bf16 --nesterov
   0 train $data --steps 3 --precision fp16
   0 train $data --dry-run
-  0 train $made --steps 4 --precision fp16x3 --checkpoint teacher.h5 --json
+  0 train $made --steps 4 --precision fp16x3 --run teacher --json
   0 train $made --steps 4 --schedule step --step-every 2 --test-rows 20 --head 3
   0 gradcheck --hidden 8,8 --in 6 --groups 2 --quiet
   0 gradcheck --hidden 4 --in 3 --groups 2 --head 3 --loss cross-entropy --json
@@ -63,26 +63,26 @@ all <<E
   65 verify cut.h5 --json
   65 train --data cut.h5 --hidden 8 --quiet
   65 parity $digits
-  66 eval --run none.h5 --data $digits
+  66 eval --run none --data $digits
 E
-cp run.h5 other.h5
-cp run.h5 resumed.h5
+cp -r run other
+cp run/checkpoint.h5 copy.h5
 all <<E
-  0 train --device cpu --quiet --checkpoint run.h5 --resume --data $digits --plot run.svg
-  0 train --device cpu --checkpoint adamw.h5 --resume --data $digits --epochs 1 --lr 0.001
-  0 train $data --steps 2 --init wide.h5
-  0 eval --device cpu --run best.h5 --data $digits
-  0 eval --device cpu --run other.h5 --data $digits --part train --json
-  0 predict --device cpu --run other.h5 --data $digits --out outputs.h5 --quiet
-  0 predict --device cpu --run wide.h5 --data $digits --out wide-outputs.h5 --part train
-  0 plot run.jsonl --out again.svg
-  0 info best.h5
-  0 info teacher.h5 --json
-  0 verify adamw.h5
-  0 diff other.h5 resumed.h5
-  1 diff other.h5 best.h5
-  1 diff other.h5 best.h5 --json
-  65 diff other.h5 cut.h5
-  73 train $data --steps 2 --checkpoint other.h5
+  0 train --device cpu --quiet --run run --resume --data $digits --plot
+  0 train --device cpu --run adamw --resume --data $digits --epochs 1 --lr 0.001
+  0 train $data --steps 2 --init wide/checkpoint.h5
+  0 eval --device cpu --run best/best.h5 --data $digits
+  0 eval --device cpu --run other --data $digits --part train --json
+  0 predict --device cpu --run other --data $digits --out outputs.h5 --quiet
+  0 predict --device cpu --run wide --data $digits --out wide-outputs.h5 --part train
+  0 plot other --out again.svg
+  0 info best
+  0 info teacher --json
+  0 verify adamw
+  0 diff other copy.h5
+  1 diff other best
+  1 diff other best --json
+  65 diff other cut.h5
+  73 train $data --steps 2 --run other
 E
 echo "commands under valgrind, without an error or memory that is lost, $SECONDS s: $count passed, 0 failed"

@@ -414,7 +414,7 @@ static mn_status open_parts(struct dataset_file *d, enum mn_part part, const cha
                             int y_required) {
   const char *group = part == MN_PART_TEST ? "test" : "train";
   struct mn_hdf5_object found;
-  MN_TRY(mn_hdf5_open(&d->file, d->path, "copy or write it anew", MN_HDF5_SHARED));
+  MN_TRY(mn_hdf5_open(&d->file, d->path, "copy or write it anew", 1));
   MN_TRY(mn_hdf5_find(&d->file, &d->file.root, group, &found));
   if (found.kind != MN_HDF5_GROUP || part == MN_PART_ALL) group = "";
   mn_hdf5_release(&found);

@@ -66,15 +66,11 @@ struct mn_hdf5_file {
   int newer;                     /* the last error may come of a newer HDF5's format */
 };
 
-/* How a file is opened. MN_HDF5_SHARED locks it against writers while it is open, as HDF5's own driver does;
- * files that are only replaced whole need no lock. MN_HDF5_TRIED skips the child process that tries the file
- * out, if that was done before and a fork would disturb a training run. */
-enum { MN_HDF5_SHARED = 1, MN_HDF5_TRIED = 2 };
-
-/* Opens a file; `how`: of the above, or 0. MN_NO_INPUT: no such file, no permission, not a regular file, or
+/* Opens a file. `shared` locks it against writers while it is open, as HDF5's own driver does; files that are
+ * only replaced whole need no lock. MN_NO_INPUT: no such file, no permission, not a regular file, or
  * another program writes it; MN_BAD_DATA: not HDF5, cut short, damaged, or libhdf5 crashes on it. After an
  * error the file is closed. */
-mn_status mn_hdf5_open(struct mn_hdf5_file *file, const char *path, const char *remedy, int how);
+mn_status mn_hdf5_open(struct mn_hdf5_file *file, const char *path, const char *remedy, int shared);
 
 /* Closes a file and the objects in it that are still open. */
 void mn_hdf5_close(struct mn_hdf5_file *file);

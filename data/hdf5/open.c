@@ -63,18 +63,17 @@ static mn_status lock_file(struct mn_hdf5_file *file) {
                  file->path);
 }
 
-static mn_status open_hdf5(struct mn_hdf5_file *file, int how) {
+static mn_status open_hdf5(struct mn_hdf5_file *file, int shared) {
   mn_status status = MN_OK;
   int died = 0;
   MN_TRY(open_descriptor(file));
-  if (how & MN_HDF5_SHARED) MN_TRY(lock_file(file));
+  if (shared) MN_TRY(lock_file(file));
   mn_hdf5_lock();
   file->signature = H5Fis_hdf5(file->path) != 0; /* below 0: it cannot be read, which opening it tells */
   if (!file->signature)
     status = mn_fail(MN_BAD_DATA, "%s is no HDF5 file (%" PRIu64 " bytes, without HDF5's signature): %s",
                      file->path, file->size, file->remedy);
-  if (status == MN_OK && !(how & MN_HDF5_TRIED))
-    status = mn_child_run(file->path, try_all, file, SECONDS, NULL, 0, &died);
+  if (status == MN_OK) status = mn_child_run(file->path, try_all, file, SECONDS, NULL, 0, &died);
   if (died) status = mn_hdf5_damaged(file, "its objects", MN_HDF5_CRASHED);
   if (status == MN_OK) file->root.id = mn_hdf5_disk_open(&file->disk, file->path, -1);
   if (status == MN_OK && file->root.id < 0 && file->disk.error)
@@ -85,10 +84,10 @@ static mn_status open_hdf5(struct mn_hdf5_file *file, int how) {
                  file->size, file->disk.reason, file->remedy);
 }
 
-mn_status mn_hdf5_open(struct mn_hdf5_file *file, const char *path, const char *remedy, int how) {
+mn_status mn_hdf5_open(struct mn_hdf5_file *file, const char *path, const char *remedy, int shared) {
   *file = (struct mn_hdf5_file){
       .path = path, .remedy = remedy, .root = {.name = "/", .kind = MN_HDF5_GROUP, .id = -1}};
-  mn_status status = open_hdf5(file, how);
+  mn_status status = open_hdf5(file, shared);
   if (status == MN_OK) return MN_OK;
   if (file->disk.fd >= 0) close(file->disk.fd);
   return status;

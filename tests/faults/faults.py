@@ -86,22 +86,27 @@ class Scenario:
             self.start = contents(folder)
         self.run(self.command(new=not before), must=True)
         self.counts = Report(folder / "report").counts
-        self.checkpoint = (folder / "run.h5").read_bytes()
-        self.log = timeless(folder / "run.jsonl")
-        self.names = {"run.h5", "run.jsonl", "run.unsaved-1.jsonl"} | {f"run.{i}.h5" for i in range(1, 4)}
-        if "--best" in options:
-            self.names.add("run.best.h5")
+        self.checkpoint = (folder / "run/checkpoint.h5").read_bytes()
+        self.log = timeless(folder / "run/log.jsonl")
+        self.names = {"checkpoint.h5", "log.jsonl", "log.unsaved-1.jsonl", *["best.h5"] * ("--best" in options)}
+        self.names |= {f"checkpoint.{i}.h5" for i in range(1, 4)}
 
     def clear(self):
         shutil.rmtree(self.folder, ignore_errors=True)
         self.folder.mkdir()
         for name, data in self.start.items():
-            (self.folder / name).write_bytes(data)
+            (self.folder / "run").mkdir(exist_ok=True)
+            (self.folder / "run" / name).write_bytes(data)
 
     def command(self, new):
+        return ["train", "--verbose", "--run", "run", *(self.options if new else ["--resume", *self.data])]
+
+    def is_new(self):
+        """Whether nothing is saved; what else there is of a run is removed then, as a new one wants it."""
+        new = not list(self.folder.glob("run/checkpoint*.h5"))
         if new:
-            return ["train", "--verbose", "--checkpoint", "run.h5", "--log", "run.jsonl", *self.options]
-        return ["train", "--verbose", "--checkpoint", "run.h5", "--resume", *self.data]
+            shutil.rmtree(self.folder / "run", ignore_errors=True)
+        return new
 
     def run(self, command, fault=None, must=False):
         result = self.tools.run(self.folder, command, fault)
@@ -147,7 +152,7 @@ class Tools:
 
 
 def contents(folder):
-    return {path.name: path.read_bytes() for path in folder.iterdir() if path.name != "report"}
+    return {path.name: path.read_bytes() for path in (folder / "run").iterdir()}
 
 
 def timeless(path):
@@ -196,27 +201,22 @@ def goes_on(scenario, least, log_failed):
     """Runs undisturbed from what the disturbed run has left, to the end; what is wrong with that. Of a log that could not be
     written, and whose run has said so, lines may be missing."""
     folder = scenario.folder
-    saved = [name for name in ("run.h5", "run.1.h5", "run.2.h5") if (folder / name).exists()]
-    if not saved and least > 0:
+    new = scenario.is_new()
+    if new and least > 0:
         yield f"step {least} was saved, and is not there"
         return
-    if not saved:
-        (folder / "run.jsonl").unlink(missing_ok=True)
-    result = scenario.run(scenario.command(new=not saved))
-    if log_failed and result.code == 73 and "it ends after step" in result.error:  # as for the log of a copy, the user has to say
-        (folder / "run.jsonl").unlink()
-        result = scenario.run(scenario.command(new=not saved))
+    result = scenario.run(scenario.command(new))
     if result.code != 0:
         yield f"the next run fails: {result.code}: {result.error.splitlines()[-1:]}"
         return
     found = re.search(r"^resuming from .*, step (\d+)$", result.error, re.M)
-    if saved and int(found.group(1)) < least:
+    if not new and int(found.group(1)) < least:
         yield f"step {least} was saved, and step {found.group(1)} is there"
     if "passed over" in result.error:
         yield "a damaged checkpoint: " + result.error.splitlines()[0]
-    if (folder / "run.h5").read_bytes() != scenario.checkpoint:
+    if (folder / "run/checkpoint.h5").read_bytes() != scenario.checkpoint:
         yield "another checkpoint in the end"
-    log = timeless(folder / "run.jsonl")
+    log = timeless(folder / "run/log.jsonl")
     if log != scenario.log and not (log_failed and lacks_lines(log, scenario.log)):
         yield "another log in the end"
     left = set(contents(folder)) - scenario.names
@@ -237,11 +237,11 @@ def attempt(scenario, trial):
     problems = []
     if report.failed:
         problems += complaints(trial, result)
-        if result.code == 0 and (folder / "run.h5").exists() and (folder / "run.h5").read_bytes() != scenario.checkpoint:
+        if result.code == 0 and (folder / "run/checkpoint.h5").exists() and (folder / "run/checkpoint.h5").read_bytes() != scenario.checkpoint:
             problems.append("exit 0 with another checkpoint")
-        if result.code == 0 and timeless(folder / "run.jsonl") != scenario.log:
+        if result.code == 0 and timeless(folder / "run/log.jsonl") != scenario.log:
             problems.append("exit 0 with another log")
-        problems += goes_on(scenario, max(told(result), scenario.before), trial.many == 0 or "\nminnow: --log " in result.error)
+        problems += goes_on(scenario, max(told(result), scenario.before), trial.many == 0 or "run/log.jsonl: " in result.error)
     return report, problems, result
 
 

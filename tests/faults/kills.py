@@ -3,7 +3,7 @@
 killed, checkpoint and log (but for `time`): make test-kills.
 
 First at every system call on a file (inject.c), in new and resumed runs; then at random moments, again and again, until the run
-ends by itself; then beside a run a second one on the same checkpoint, which has to be refused.
+ends by itself; then beside a run a second one in the same folder, which has to be refused.
 
   make test-kills ARGS="--count 1000 --seed 1"     so many kills at random moments
   make test-kills ARGS="--sample 30"               kills at 30 of the calls
@@ -69,11 +69,8 @@ class Chain:
 
     def start(self):
         scenario = self.scenario
-        new = not any((scenario.folder / name).exists() for name in ("run.h5", "run.1.h5", "run.2.h5", "run.best.h5"))
-        if new:
-            (scenario.folder / "run.jsonl").unlink(missing_ok=True)
         environment = dict(os.environ, OMP_NUM_THREADS="1")
-        return subprocess.Popen([scenario.tools.minnow, *scenario.command(new)], cwd=scenario.folder, env=environment,
+        return subprocess.Popen([scenario.tools.minnow, *scenario.command(scenario.is_new())], cwd=scenario.folder, env=environment,
                                 stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
 
     def go(self, most):
@@ -116,12 +113,12 @@ def at_random_moments(scenarios, options):
 
 
 def a_second_run(scenario, times):
-    """Whether a second run on the same checkpoint is refused while one trains, and does that one no harm."""
+    """Whether a second run in the same folder is refused while one trains, and does that one no harm."""
     failures = 0
     for _ in range(times):
         scenario.clear()
         first = Chain(scenario, None).start()
-        while not (scenario.folder / "run.jsonl").exists() and first.poll() is None:  # made once the lock is held
+        while not (scenario.folder / "run/log.jsonl").exists() and first.poll() is None:  # made once the lock is held
             time.sleep(0.001)
         first.send_signal(signal.SIGSTOP)  # so that it holds its lock while the second asks
         second = [scenario.run(scenario.command(new)) for new in (True, False)]
@@ -133,8 +130,8 @@ def a_second_run(scenario, times):
         problems += faults.goes_on(scenario, 0, False)
         failures += bool(problems)
         for problem in problems:
-            print(f"two runs on one checkpoint: {problem}")
-    print(f"second runs on a checkpoint: {times - failures} passed, {failures} failed")
+            print(f"two runs in one folder: {problem}")
+    print(f"second runs in a folder: {times - failures} passed, {failures} failed")
     return failures
 
 

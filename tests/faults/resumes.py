@@ -2,12 +2,12 @@
 """Random training runs, stopped and resumed at random, beside the same runs uninterrupted: make test-resumes.
 
 Options are drawn, and then how the run stops: by --stop-at, also at the step that it has reached, by signals, by SIGKILL, again and
-again. A resume is given the checkpoint, here and there by another path, and here and there options again with the values that they
-have. Copies of the checkpoint go on as forks. Now and then the log is gone.
+again. A resume is given the folder, here and there by another path, and here and there options again with the values that they
+have. Copies of the folder, and of a checkpoint alone, go on too; now and then the log is gone.
 
-No resume may be refused. The run has to end in the bytes of the uninterrupted one, run.h5, run.best.h5 and the log (but for
-`time`), a fork in its parameters. A run that has ended changes no byte when it is resumed. What fails is told with its commands;
---count 1 --seed N draws run N again, but for the moments of the signals."""
+No resume may be refused. The run has to end in the bytes of the uninterrupted one, checkpoint.h5, best.h5 and the log (but for
+`time`), and so has a copy of its folder; a copy of a checkpoint in its parameters. A run that has ended changes no byte when it is
+resumed. What fails is told with its commands; --count 1 --seed N draws run N again, but for the moments of the signals."""
 import argparse
 import collections
 import concurrent.futures
@@ -31,8 +31,8 @@ LONGEST = 60  # seconds that a process may take
 ENDS = [signal.SIGINT, signal.SIGTERM, signal.SIGHUP]
 ALWAYS = ["--device", "cpu", "--verbose"]
 # Rows without a test part: the outputs for others.
-ROWS = ["train --device cpu --quiet --data digits.h5 --hidden 16 --epochs 1 --checkpoint model.h5",
-        "predict --device cpu --quiet --data digits.h5 --part train --run model.h5 --out rows.h5"]
+ROWS = ["train --device cpu --quiet --data digits.h5 --hidden 16 --epochs 1 --run model",
+        "predict --device cpu --quiet --data digits.h5 --part train --run model --out rows.h5"]
 
 # Options, each with how often it is drawn, and its values; None: a flag.
 SYNTHETIC = {"test-rows": (0.6, 0, 1, 20), "head": (0.5, 1, 4),
@@ -43,7 +43,7 @@ COMMON = {"accumulate": (0.4, 2, 3), "precision": (0.5, "fp32", "bf16", "fp64", 
           "plan": (0.5, "none", "activation", "norm-activation", "tail", "linear-norm", "block", "stack"), "threads": (0.1, 1, 2),
           "eps": (0.2, "1e-3"), "slope": (0.2, 0, 0.25), "weight-decay": (0.3, "0.010"), "clip": (0.3, 0.5, 100),
           "lr": (0.3, 0.001, "2e-2"), "warmup": (0.3, 0, 7, 1000), "on-nonfinite": (0.3, "skip", "stop"),
-          "schedule": (0.7, "constant", "cosine", "step", "step"), "keep": (0.4, 1, 2, 4), "log": (0.75, "run.jsonl")}
+          "schedule": (0.7, "constant", "cosine", "step", "step"), "keep": (0.4, 1, 2, 4)}
 SGD = {"optimizer": (1, "sgd"), "momentum": (0.6, 0.5, 0.95), "nesterov": (0.3, None)}
 ADAMW = {"optimizer": (0.3, "adamw"), "beta1": (0.3, 0, 0.8), "beta2": (0.3, 0.99), "adam-eps": (0.3, "1e-6")}
 STEP = {"step-every": (0.5, 10, 333), "step-factor": (0.5, 0.5, 1)}
@@ -61,7 +61,7 @@ def must(right, what):
 
 def draw(chance):
     """The options of a run that takes about a second at most."""
-    options = {"checkpoint": "run.h5", "seed": chance.choice([0, 3, 2**64 - 1])}
+    options = {"run": "run", "seed": chance.choice([0, 3, 2**64 - 1])}
 
     def some(table):
         options.update({name: chance.choice(values) for name, (share, *values) in table.items() if chance.random() < share})
@@ -88,7 +88,7 @@ def draw(chance):
     steps = int(chance.uniform(0.1, 1) / (1e-5 + samples * (4e-7 + 1.5e-9 * weights)))
     options |= {"steps": steps} if chance.random() < 0.5 else {"epochs": max(1, steps * samples // rows)}
     some({"save-every": (0.7, steps // 50 + 1, steps // 5 + 1, "1s")})
-    some({"log-every": (0.8, 1, 10, steps // 3 + 1, 10 * steps)} if "log" in options else {})  # also no line between two stops
+    some({"log-every": (0.8, 1, 10, steps // 3 + 1, 10 * steps)})  # also no line between two stops
     return options
 
 
@@ -96,7 +96,7 @@ def words(options, to=""):
     """A command line's; `to` leads to the files."""
     line = []
     for name, value in options.items():
-        line += [f"--{name}"] + ([] if value is None else [f"{to if name in ('data', 'log', 'checkpoint') else ''}{value}"])
+        line += [f"--{name}"] + ([] if value is None else [f"{to if name in ('data', 'run') else ''}{value}"])
     return line
 
 
@@ -110,15 +110,15 @@ def resumed(text):
 
 
 class Sequence:
-    """A run in the folder whole/, and the same run in parts/, with its stops."""
+    """A run in whole/run/, and the same run in parts/run/, with its stops."""
 
     def __init__(self, minnow, base, rows, seed):
         self.minnow, self.base, self.chance = minnow, base, random.Random(seed)
-        self.options, self.commands, self.resumes, self.forks = draw(self.chance), [], 0, 0
-        self.step, self.lost = 0, False  # the step that is saved, and whether the log was taken away
+        self.options, self.commands, self.resumes, self.copies = draw(self.chance), [], 0, 0
+        self.step, self.lost, self.code = 0, False, 0  # the step that is saved, whether the log was taken away, the last exit code
         self.parts, self.whole = base / "parts", base / "whole"
         for folder in (self.parts, self.whole):
-            shutil.copytree(rows, folder, ignore=shutil.ignore_patterns("model.h5"))
+            shutil.copytree(rows, folder, ignore=shutil.ignore_patterns("model"))
             (folder / "below").mkdir()
 
     def run(self, folder, line, signals=()):
@@ -144,15 +144,14 @@ class Sequence:
         began = time.monotonic()
         code, _, text = self.run(self.whole, ["train", *ALWAYS, *words(self.options)])
         if code == 1 and "training diverged" in text:
-            for path in self.whole.glob("run.*"):
-                path.unlink()
+            shutil.rmtree(self.whole / "run", ignore_errors=True)
             self.options, self.commands = draw(self.chance), []
             self.uninterrupted()
             return
         if code != 0:
             raise Wrong("other", f"uninterrupted: exit code {code}: {text.strip()[-300:]}")
         self.threads = {name: self.options[name] for name in ["threads"] if name in self.options}  # of a process, not of a run
-        self.last, self.log = told(text), faults.timeless(self.whole / "run.jsonl")
+        self.last, self.log = told(text), faults.timeless(self.whole / "run/log.jsonl")
         self.running = float(re.search(r" steps in (\S+) s:", text).group(1))
         self.opening = max(0, time.monotonic() - began - self.running)
 
@@ -160,21 +159,23 @@ class Sequence:
         """Where to run, and the words by which the run begins or goes on."""
         folder, to = self.chance.choice([(self.parts, ""), (self.parts, "./"), (self.parts / "below", "../"),
                                          (self.base, "parts/"), (self.base, f"{self.parts}/")])
-        saved = any(re.fullmatch(r"run(\.\d+|\.best)?\.h5", name) for name in os.listdir(self.parts))
+        saved = list(self.parts.glob("run/*.h5"))
         must(saved or not self.step, f"step {self.step} was saved, and is not there")
-        if not saved or (self.step < self.last and self.chance.random() < 0.03):
-            self.lost = self.lost or (saved and "log" in self.options)
-            (self.parts / "run.jsonl").unlink(missing_ok=True)
-        known = sorted(self.options.keys() - {"threads", "checkpoint"})
+        if not saved and self.code < 0:
+            shutil.rmtree(self.parts / "run", ignore_errors=True)  # what a killed run has left is in a new one's way
+        if saved and self.step < self.last and self.chance.random() < 0.03:
+            self.lost = True
+            (self.parts / "run/log.jsonl").unlink(missing_ok=True)
+        known = sorted(self.options.keys() - {"threads", "run"})
         again = {name: self.options[name] for name in self.chance.sample(known, self.chance.choice([0, 0, 1, 3]))}
-        return folder, words({"checkpoint": "run.h5", "resume": None} | self.threads | again if saved else self.options, to)
+        return folder, words({"run": "run", "resume": None} | self.threads | again if saved else self.options, to)
 
     def go(self, stop=None, signals=()):
         """Goes on until it ends or is stopped."""
         folder, line = self.line()
         resumes, sent = "--resume" in line, [number for _, number in signals]
         code, _, text = self.run(folder, ["train", *ALWAYS, *line, *(["--stop-at", str(stop)] if stop else [])], signals)
-        self.resumes += resumes
+        self.resumes, self.code = self.resumes + resumes, code
         asked = [number for number in sent if number in ENDS]
         at_once = signal.SIGKILL in sent or len(asked) > 1 or "\ntraining: " not in text  # not yet watched for
         if not (code == 0 or (code == 75 and asked) or (-code in sent and at_once)):
@@ -196,43 +197,41 @@ class Sequence:
         else:
             self.go(signals=chance.choice(ways))
 
-    def fork(self):
-        """A copy of the checkpoint goes on to the end under a name of its own, with its own log or none."""
-        self.forks += 1
-        name = f"fork{self.forks}"
-        self.commands.append(f"cp parts/run.h5 parts/{name}.h5")
-        before, log, begun, saved = actions.contents(self.parts), self.chance.random() < 0.7, 0, 0
-        shutil.copy(self.parts / "run.h5", self.parts / f"{name}.h5")
+    def copy(self):
+        """A copy of the folder, or of a checkpoint alone, goes on to the end."""
+        self.copies += 1
+        name, before, begun = f"copy{self.copies}", actions.contents(self.parts), 0
+        file = self.chance.choice([None, *sorted(path.name for path in self.parts.glob("run/*.h5"))])
+        alone = f"mkdir parts/{name} && cp parts/run/{file} parts/{name}/checkpoint.h5"
+        self.commands.append(alone if file else f"cp -r parts/run parts/{name}")
+        subprocess.run(self.commands[-1], shell=True, cwd=self.base, check=True)
         for stop in [*(self.chance.randint(1, self.last) for _ in range(self.chance.randrange(4))), None]:
-            own = {"log": f"{name}.jsonl"} if log and not saved else {}  # named until a checkpoint has it
-            line = words({"checkpoint": f"{name}.h5", "resume": None} | self.threads | own | ({"stop-at": stop} if stop else {}))
+            line = words({"run": name, "resume": None} | self.threads | ({"stop-at": stop} if stop else {}))
             code, _, text = self.run(self.parts, ["train", *ALWAYS, *line])
             self.resumes += 1
             if code != 0:
-                raise Wrong("refused", f"a fork: exit code {code}: {text.strip()[-300:]}")
-            saved = saved or told(text)
+                raise Wrong("refused", f"a copy: exit code {code}: {text.strip()[-300:]}")
             begun = begun or resumed(text)
-        after = {file: data for file, data in actions.contents(self.parts).items() if not file.startswith(f"{name}.")}
-        must(before == after, "a fork changes a file of the run")
-        if {"best", "patience"} <= self.options.keys():
-            return  # patience counts from where the fork begins, for its own best
-        answer = json.loads(self.run(self.base, ["diff", "--json", "whole/run.h5", f"parts/{name}.h5"])[1])
-        differ = [each["name"] for each in answer["tensors"] + answer["attributes"]]
-        must(all("best" in self.options and each.startswith("/progress best") for each in differ), f"a fork differs in {differ}")
-        lines = [each for each in self.log[1:-1] if each["step"] > begun]
-        must(not (log and lines) or faults.timeless(self.parts / f"{name}.jsonl")[1:-1] == lines, "a fork has another log")
+        after = {path: data for path, data in actions.contents(self.parts).items() if not path.startswith(f"{name}/")}
+        must(before == after, "a copy changes a file of the run")
+        if not file:
+            self.compare(name)
+        elif not {"best", "patience"} <= self.options.keys():  # patience counts from where it begins, for its own best
+            answer = json.loads(self.run(self.base, ["diff", "--json", "whole/run", f"parts/{name}"])[1])
+            differ = [each["name"] for each in answer["tensors"] + answer["attributes"]]
+            must(all("best" in self.options and each.startswith("/progress best") for each in differ), f"a copy differs in {differ}")
+            lines = [each for each in self.log[1:-1] if each["step"] > begun]
+            must(not lines or faults.timeless(self.parts / name / "log.jsonl")[1:-1] == lines, "a copy has another log")
 
-    def compare(self):
-        must(self.step == self.last, f"it ends at step {self.step}, not {self.last}")
-        for name in ("run.h5", "run.best.h5"):
-            ends = [(folder / name).exists() and (folder / name).read_bytes() for folder in (self.whole, self.parts)]
-            must(ends[0] == ends[1], f"another {name}")
-        log, whole = faults.timeless(self.parts / "run.jsonl"), self.log
-        if self.lost and log:  # one that began on the way; its end knows of no loss if nothing was left to do
+    def compare(self, name="run"):
+        ends = [{path.name: path.read_bytes() for path in folder.glob("*t.h5")} for folder in (self.whole / "run", self.parts / name)]
+        must(ends[0] == ends[1], f"another checkpoint or best in {name}")
+        log, whole = faults.timeless(self.parts / name / "log.jsonl"), self.log
+        if self.lost:  # one that began on the way; its end knows of no loss if nothing was left to do
             log, whole = log[1:-2], whole[len(whole) - len(log) + 1:-2]
-        must(log == whole, "another log")
-        owned = r"run(\.\d+|\.best)?\.h5|run(\.unsaved-\d+)?\.jsonl|fork\d+\..*|(digits|rows)\.h5|below"
-        left = [name for name in sorted(os.listdir(self.parts)) if not re.fullmatch(owned, name)]
+        must(log == whole, f"another log in {name}")
+        owned = r"run|copy\d+|below|(digits|rows|best|checkpoint(\.\d+)?)\.h5|log(\.unsaved-\d+)?\.jsonl"
+        left = [file for file in os.listdir(self.parts) + os.listdir(self.parts / name) if not re.fullmatch(owned, file)]
         must(not left, f"left over: {left}")
 
     def go_on(self):
@@ -240,9 +239,10 @@ class Sequence:
         for _ in range(self.chance.randint(2, 12)):
             if self.step < self.last:
                 self.interrupt()
-            if (self.parts / "run.h5").exists() and self.chance.random() < 0.1:
-                self.fork()
+            if (self.parts / "run/checkpoint.h5").exists() and self.chance.random() < 0.1:
+                self.copy()
         self.go()
+        must(self.step == self.last, f"it ends at step {self.step}, not {self.last}")
         self.compare()
         before = actions.contents(self.parts)
         self.go()

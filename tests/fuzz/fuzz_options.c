@@ -11,7 +11,7 @@ enum { MOST = 40 };
 /* Options that /config gives back are those that it was made of. */
 static void round_trip(const struct mn_options *options) {
   struct mn_text texts[MN_CHECKPOINT_OPTIONS], again[MN_CHECKPOINT_OPTIONS];
-  char *argv[] = {"minnow", "train", "--resume", "--checkpoint", "F", NULL};
+  char *argv[] = {"minnow", "train", "--resume", "--run", "F", NULL};
   struct mn_options fresh;
   int done, count = mn_options_list(options, MN_OPTION_CONFIG, texts, MN_CHECKPOINT_OPTIONS);
   MN_REQUIRE(mn_options_parse(&fresh, 5, argv, &done) == MN_OK && !done);
@@ -37,7 +37,7 @@ static void parse(char *lines) {
 
 static void set(char *lines) {
   static const mn_status allowed[] = {MN_BAD_DATA, MN_OK};
-  char *argv[] = {"minnow", "train", "--resume", "--checkpoint", "F", NULL};
+  char *argv[] = {"minnow", "train", "--resume", "--run", "F", NULL};
   struct mn_options options;
   int done;
   MN_REQUIRE(mn_options_parse(&options, 5, argv, &done) == MN_OK && !done);

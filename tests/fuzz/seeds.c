@@ -27,12 +27,12 @@ static const char *const kinds[TORN_KINDS] = {
     [TORN_CHECKPOINT] = "checkpoint", [TORN_DATASET] = "dataset", [TORN_CASES] = "cases"};
 
 static const char *const logs[] = {
-    "{\"event\":\"start\",\"run\":\"fedcba9876543210\",\"config\":{\"data\":\"d.h5\",\"lr\":\"0.05\"},"
+    "{\"event\":\"start\",\"config\":{\"data\":\"d.h5\",\"lr\":\"0.05\"},"
     "\"time\":{"
     "\"device\":\"CPU\"}}\n"
     "{\"event\":\"step\",\"step\":3,\"epoch\":0,\"samples\":30,\"loss\":0.5,\"rate\":0.05,\"time\":{}}\n"
     "{\"event\":\"eval\",\"step\":6,\"epoch\":1,\"test_loss\":0.4,\"test_accuracy\":0.9,\"time\":{}}\n"
-    "{\"event\":\"resume\",\"step\":6,\"run\":\"0123456789abcdef\",\"changed\":{\"lr\":\"0.01\"},\"time\":{}}"
+    "{\"event\":\"resume\",\"step\":6,\"changed\":{\"lr\":\"0.01\"},\"time\":{}}"
     "\n"
     "{\"event\":\"step\",\"step\":9,\"epoch\":1,\"samples\":90,\"loss\":null,\"rate\":1e-2,\"gradient_norm\":"
     "2}\n"
@@ -41,11 +41,11 @@ static const char *const logs[] = {
 
 static const char *const options[] = {
     "train\n--data\nd.h5\n--hidden\n128,64\n--groups\n8\n--epochs\n3\n--lr\n0.05\n--save-every\n30s\n"
-    "--checkpoint\nrun.h5\n--best\n",
+    "--run\nrun\n--best\n",
     "train\n--synthetic\n4096\n--in\n64\n--hidden\n32\n--optimizer\nadamw\n--schedule\nstep\n--step-"
     "every\n5\n"
     "--warmup\n3\n--seed\n18446744073709551615\n",
-    "eval\n--run\nrun.h5\n--data\nd.h5\n--device\ncuda:1\n--precision\nbf16\n", "plot\na\nb\n--out\nf.svg\n",
+    "eval\n--run\nrun\n--data\nd.h5\n--device\ncuda:1\n--precision\nbf16\n", "plot\na\nb\n--out\nf.svg\n",
     "data=d.h5\nhidden=128,128\nepochs=0\nsteps=500\nlr=0.01\nnesterov=yes\nloss=auto\nsave-every=500\n"};
 
 static void write_text(const char *folder, const char *kind, int number, const char *text) {

@@ -102,13 +102,13 @@ def run(command):
   return done.stdout
 
 
-def minnow(program, data, seed, options, checkpoint):
+def minnow(program, data, seed, options, place):
   """Its score, and the seconds of the whole command that trains."""
   start = time.perf_counter()
-  run([program, "train", "--data", data, "--hidden", str(HIDDEN), "--seed", str(seed), "--checkpoint", checkpoint,
+  run([program, "train", "--data", data, "--hidden", str(HIDDEN), "--seed", str(seed), "--run", place,
        "--quiet", *options])
   seconds = time.perf_counter() - start
-  scores = json.loads(run([program, "eval", "--data", data, "--run", checkpoint, "--json"]))
+  scores = json.loads(run([program, "eval", "--data", data, "--run", place, "--json"]))
   return scores["r2"][0] if scores["accuracy"] is None else scores["accuracy"], seconds
 
 
@@ -152,9 +152,9 @@ def compare(name, options, directory):
   rounds = []
   for seed in range(options.first, options.first + (options.seeds if len(y) < MANY else 1)):
     parts = split(x, y, kind, seed)
-    data, checkpoint = os.path.join(directory, f"{name}-{seed}.h5"), os.path.join(directory, f"{name}-{seed}.run.h5")
+    data, place = os.path.join(directory, f"{name}-{seed}.h5"), os.path.join(directory, f"{name}-{seed}")
     write(data, parts)
-    ours = minnow(options.minnow, data, seed, shlex.split(options.options), checkpoint)
+    ours = minnow(options.minnow, data, seed, shlex.split(options.options), place)
     key = f"{name} {x.shape[0]}x{x.shape[1]} {HIDDEN} {seed}"
     rounds.append({"minnow": ours, **cached(options.cache, key, lambda: peers(parts, kind, seed))})
     os.remove(data)

@@ -186,20 +186,12 @@ def small(work):
 
 
 def saves(work):
-  shape, figures, checkpoint = work.shapes["reference"], {}, work.folder / "run.h5"
-  data, plain, saving = ["--data", work.file("reference")], "no checkpoint", f"--save-every {SAVE_EVERY}"
+  shape, figures = work.shapes["reference"], {}
+  data, plain, saving = ["--data", work.file("reference")], "saved at the end", f"--save-every {SAVE_EVERY}"
   # Lines where saves are, so that a stretch between two has a whole number of them. Three lines at least.
   steps = max(4 * SAVE_EVERY, work.steps("saves") // SAVE_EVERY * SAVE_EVERY)
-
-  def save():
-    try:
-      arguments = [*data, "--checkpoint", str(checkpoint), "--save-every", str(SAVE_EVERY)]
-      return work.train(arguments, shape, steps, place="device", every=SAVE_EVERY)
-    finally:
-      for left in work.folder.glob("run*.h5*"):
-        left.unlink()
-
   train = functools.partial(work.train, data, shape, steps, place="device", every=SAVE_EVERY)
+  save = functools.partial(work.train, [*data, *saving.split()], shape, steps, place="device", every=SAVE_EVERY)
   work.measure("saves", [(plain, train), (saving, save)], figures)
   title = describe(f"saves ({work.row('device')})", shape, "bf16")
   return title, figures, shape.batch, [], tables.saves(figures, shape.batch, plain, saving)

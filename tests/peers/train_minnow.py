@@ -3,6 +3,7 @@ import json
 import math
 import os
 import pathlib
+import shutil
 import signal
 import subprocess
 import time
@@ -39,14 +40,14 @@ def places(minnow):
 
 
 class Run:
-  """A `minnow train` with a log in `folder`. `limit_s` after its first step it is told to stop, and what it had done by
-  then counts. launcher: what starts it, such as mpirun and its options."""
+  """A `minnow train` into the new folder run/ in `folder`. `limit_s` after its first step it is told to stop, and what it
+  had done by then counts. launcher: what starts it, such as mpirun and its options."""
 
   def __init__(self, minnow, arguments, steps, every, folder, limit_s, cores=None, launcher=()):
-    self.log, self.errors = pathlib.Path(folder) / "train.jsonl", pathlib.Path(folder) / "train.txt"
-    self.log.unlink(missing_ok=True)
+    self.log, self.errors = pathlib.Path(folder) / "run/log.jsonl", pathlib.Path(folder) / "train.txt"
+    shutil.rmtree(self.log.parent, ignore_errors=True)
     self.limit_s, self.first_s, self.stopped = limit_s, None, False
-    command = [*launcher, minnow, "train", *arguments, "--steps", str(steps), "--log", str(self.log),
+    command = [*launcher, minnow, "train", *arguments, "--steps", str(steps), "--run", str(self.log.parent),
                "--log-every", str(every), "--quiet"]
     self.start = time.perf_counter()
     try:

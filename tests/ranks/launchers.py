@@ -63,7 +63,7 @@ def run(launcher, count, event, device, folder):
         ranks = subprocess.Popen([*LAUNCHERS[launcher], "-n", str(count), str(wrapper), strikes.MINNOW, "train", *options], cwd=folder, stdin=subprocess.DEVNULL,
                                  stdout=subprocess.DEVNULL, stderr=err, env={**os.environ, **strikes.MPI})
         if event in LATER:
-            while not (folder / "run.h5").exists() and ranks.poll() is None:
+            while not (folder / "run/checkpoint.h5").exists() and ranks.poll() is None:
                 time.sleep(0.1)
             time.sleep(0.3)
             began, pid = time.monotonic(), strikes.ranks_in(folder)[1]
@@ -86,8 +86,8 @@ def run(launcher, count, event, device, folder):
     time.sleep(0.5)
     if strikes.ranks_in(folder):
         lines.append(f"LEFT: {strikes.ranks_in(folder)}")
-    if (folder / "run.h5").exists():
-        subprocess.run([strikes.MINNOW, "verify", "run.h5"], cwd=folder, stdout=subprocess.DEVNULL, check=True)
+    if (folder / "run/checkpoint.h5").exists():
+        subprocess.run([strikes.MINNOW, "verify", "run"], cwd=folder, stdout=subprocess.DEVNULL, check=True)
     return ranks.returncode, took, lines
 
 

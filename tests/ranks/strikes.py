@@ -20,7 +20,7 @@ import time
 
 TIMEOUT, MORE = 3, 12  # seconds: --rank-timeout, and what mpirun may take to end all others
 OPTIONS = ["--device", "cpu", "--synthetic", "2048", "--in", "192", "--hidden", "240", "--groups", "12", "--batch", "120", "--steps", "100000000",
-           "--quiet", "--save-every", "50", "--checkpoint", "run.h5", "--rank-timeout", str(TIMEOUT)]
+           "--quiet", "--save-every", "50", "--run", "run", "--rank-timeout", str(TIMEOUT)]
 # With these Open MPI also starts ranks as root, more than there are cores, in a container and without ssh.
 MPI = {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1", "OMPI_MCA_rmaps_base_oversubscribe": "1",
        "OMPI_MCA_plm_rsh_agent": "false", "OMPI_MCA_mpi_yield_when_idle": "1", "OMPI_MCA_btl_vader_single_copy_mechanism": "none",
@@ -85,7 +85,7 @@ def strike(folder, seed):
         return "it ended as if it were done", done
     if what == "STOP" and rank in there and not any("does not answer" in line or "waited for others" in line for line in lines):
         return f"nobody tells of the rank that hangs: {text[-300:]}", done
-    if (folder / "run.h5").exists() and subprocess.run([MINNOW, "verify", "run.h5"], cwd=folder, stdout=subprocess.DEVNULL, check=False).returncode:
+    if (folder / "run/checkpoint.h5").exists() and subprocess.run([MINNOW, "verify", "run"], cwd=folder, stdout=subprocess.DEVNULL, check=False).returncode:
         return "its checkpoint is not whole", done
     return None, done
 

@@ -6,7 +6,7 @@ hang, no report of a sanitizer.
 
 FOLDER is what `torn --write FOLDER --sample N` wrote: the files of tests/torn/files.c, and damaged variants of each. Every
 command is run on N variants (20 by default), drawn by the seed, of the files that it may be given; and on as many of a run's
-own checkpoint and log, which are damaged here in the same ways.
+checkpoint and log, which are damaged here in the same ways.
 """
 
 import argparse
@@ -20,7 +20,7 @@ import sys
 import tempfile
 
 MINNOW = os.environ.get("MINNOW", "build/minnow")
-# README's, without 69 to 71 (no device, a library, memory), which no content of a file may lead to. 73: a log that is none of the run.
+# README's, without 69 to 71 (no device, a library, memory), which no content of a file may lead to. 73: a damaged log.
 DOCUMENTED = {0, 1, 64, 65, 66, 73, 74, 75}
 SECONDS = 60
 
@@ -110,8 +110,8 @@ def on_written(trial, draw, folder, count, scratch):
             yield "parity", path
         else:
             yield "train", "--data", path, "--hidden", "4", *course
-            yield "eval", "--run", scratch / "run.h5", "--data", path
-            yield "predict", "--run", scratch / "run.h5", "--data", path, "--out", out
+            yield "eval", "--run", scratch / "run", "--data", path
+            yield "predict", "--run", scratch / "run", "--data", path, "--out", out
 
     variants = sorted(p for p in folder.iterdir() if re.match(r"\d+-", p.name))
     for kind in sorted({re.sub(r"^\d+-|\.h5$", "", p.name) for p in variants}):
@@ -123,22 +123,14 @@ def on_written(trial, draw, folder, count, scratch):
 
 def on_run(trial, draw, folder, count, scratch):
     """A run that is resumed, from a damaged checkpoint or with a damaged log; and pictures of that log."""
-    checkpoint, log = scratch / "run.h5", scratch / "run.jsonl"
-    whole, lines = scratch / "whole.h5", scratch / "whole.jsonl"
-    shutil.copy(checkpoint, whole)
-    shutil.copy(log, lines)
-    for _ in range(count):
-        for left in scratch.glob("run*"):
-            left.unlink()
-        how = damaged(draw, whole, checkpoint)
-        shutil.copy(lines, log)
-        trial(("train", "--checkpoint", checkpoint, "--resume", "--quiet"), f"checkpoint {how}")
-        for left in scratch.glob("run*"):
-            left.unlink()
-        shutil.copy(whole, checkpoint)
-        how = damaged(draw, lines, log)
-        trial(("plot", log, "--out", scratch / "run.svg"), f"log {how}")
-        trial(("train", "--checkpoint", checkpoint, "--resume", "--quiet"), f"log {how}")
+    run, whole = scratch / "run", scratch / "whole"
+    run.rename(whole)
+    for name in ("checkpoint.h5", "log.jsonl") * count:
+        shutil.copytree(whole, run)
+        about = f"{name} {damaged(draw, whole / name, run / name)}"
+        trial(("plot", run, "--out", scratch / "run.svg", "--force"), about)
+        trial(("train", "--run", run, "--resume", "--quiet"), about)
+        shutil.rmtree(run)
 
 
 def main():
@@ -152,8 +144,7 @@ def main():
     with tempfile.TemporaryDirectory(prefix="minnow-torn-") as name:
         scratch = pathlib.Path(name)
         code, said = run(("train", "--data", options.folder / "classes.h5", "--hidden", "4,4", "--groups", 2, "--batch", 4,
-                          "--epochs", 4, "--stop-at", 9, "--log-every", 1, "--quiet",
-                          "--checkpoint", scratch / "run.h5", "--log", scratch / "run.jsonl"))
+                          "--epochs", 4, "--stop-at", 9, "--log-every", 1, "--quiet", "--run", scratch / "run"))
         if code != 0:
             sys.exit(f"the run to be damaged ends with {code}: {said}")
         on_written(trial, draw, options.folder, options.runs, scratch)

@@ -168,8 +168,7 @@ mn_status mn_case_read(const char *path, int index, struct mn_case *out) {
   struct reader reader = {.into = out, .index = index};
   *out = (struct mn_case){.model = mn_model_defaults()};
   out->model.depth = 1;
-  MN_TRY(mn_hdf5_open(&reader.file, path, "parity needs a file of cases, such as tests/golden/block.h5",
-                      MN_HDF5_SHARED));
+  MN_TRY(mn_hdf5_open(&reader.file, path, "parity needs a file of cases, such as tests/golden/block.h5", 1));
   mn_status status = read_case(&reader);
   mn_hdf5_close(&reader.file);
   if (status == MN_BAD_DATA && strncmp(mn_message(), "case ", 5) == 0)

@@ -2,7 +2,6 @@
  * goes
  *
  *   fsync  run.h5.saving-A            its bytes are on the disk
- *   hook                              what becomes of the file that stands at run.h5
  *   rename run.h5.saving-A → run.h5   the moment it is published
  *   fsync  the folder                 the names are on the disk
  *
@@ -79,7 +78,9 @@ mn_status mn_atomic_file_list(const char *path, void (*take)(void *to, const cha
   return status;
 }
 
-int mn_atomic_file_is_stale(const char *path) {
+/* Whether a file has lost its writer, which holds a lock that ends with the process, on this machine or
+ * another; without locks the file stays. */
+static int is_stale(const char *path) {
   int fd = open(path, O_RDWR | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK); /* NFS locks only what may be written */
   if (fd < 0) return 0;
   int stale = flock(fd, LOCK_EX | LOCK_NB) == 0;
@@ -101,7 +102,7 @@ static void remove_stale(void *to, const char *entry) {
   if (strlen(entry) != digits + SUFFIX_DIGITS) return;
   if (strspn(entry + digits, "0123456789abcdef") != SUFFIX_DIGITS) return;
   snprintf(path, sizeof path, "%s/%s", file->folder, entry);
-  if (mn_atomic_file_is_stale(path)) unlink(path);
+  if (is_stale(path)) unlink(path);
 }
 
 /* Refuses a path that is taken by something other than a file. Sets *mode to the permissions of the file
@@ -120,7 +121,7 @@ static mn_status check_path(const char *path, mode_t *mode) {
 mn_status mn_atomic_file_create(struct mn_atomic_file *file, const char *path) {
   mode_t mode;
   uint64_t word;
-  file->fd = -1;
+  file->fd = -1, file->synced = 0;
   MN_TRY(mn_atomic_file_resolve(file->path, path));
   folder_name(file->folder, file->path);
   MN_TRY(check_path(file->path, &mode));
@@ -152,6 +153,11 @@ void mn_atomic_file_discard(struct mn_atomic_file *file) {
   file->fd = -1;
 }
 
+mn_status mn_atomic_file_sync(struct mn_atomic_file *file) {
+  file->synced = file->synced || TEMP_FAILURE_RETRY(fsync(file->fd)) == 0;
+  return file->synced ? MN_OK : mn_atomic_file_fail("write", file->path, errno);
+}
+
 /* A file system that cannot sync folders returns EINVAL, which is ignored. */
 mn_status mn_atomic_file_sync_folder(const char *path) {
   char folder[MN_ATOMIC_FILE_PATH];
@@ -175,25 +181,20 @@ int mn_atomic_file_rename_new(const char *from, const char *to) {
 }
 
 /* A file that appears at a free `path` meanwhile is not replaced either. */
-static mn_status publish(const struct mn_atomic_file *file, int replace,
-                         const struct mn_atomic_file_hook *hook) {
-  if (TEMP_FAILURE_RETRY(fsync(file->fd)) != 0) return mn_atomic_file_fail("write", file->path, errno);
+static mn_status publish(struct mn_atomic_file *file, int replace) {
+  MN_TRY(mn_atomic_file_sync(file));
   const int fresh = !replace || mn_atomic_file_is_free(file->path);
-  if (hook) MN_TRY(hook->before(hook->data, file->path, fresh));
   if ((fresh ? mn_atomic_file_rename_new : rename)(file->temporary, file->path) == 0)
     return mn_atomic_file_sync_folder(file->path);
-  const int error = errno;
-  if (hook && hook->undo) hook->undo(hook->data, file->path);
-  if (error != EEXIST) return mn_atomic_file_fail("replace", file->path, error);
+  if (errno != EEXIST) return mn_atomic_file_fail("replace", file->path, errno);
   return mn_fail(MN_NO_CREATE,
                  "cannot save %s: a file of that name has appeared meanwhile, and is not "
                  "replaced: move it away, or name another",
                  file->path);
 }
 
-mn_status mn_atomic_file_publish(struct mn_atomic_file *file, int replace,
-                                 const struct mn_atomic_file_hook *hook) {
-  mn_status status = publish(file, replace, hook);
+mn_status mn_atomic_file_publish(struct mn_atomic_file *file, int replace) {
+  mn_status status = publish(file, replace);
   mn_atomic_file_discard(file); /* after a rename the temporary name is gone already */
   return status;
 }

@@ -14,7 +14,7 @@ enum { MN_ATOMIC_FILE_PATH = 4096 };
 /* A file being written: it stands beside `path` as PATH.saving-<16 hex digits>, and is locked (flock) while
  * its writer lives, so that the next save recognises the temporary files of killed runs. */
 struct mn_atomic_file {
-  int fd;
+  int fd, synced;                   /* synced: its bytes are on the disk, and are not written any more */
   char path[MN_ATOMIC_FILE_PATH];   /* the final path, links resolved */
   char folder[MN_ATOMIC_FILE_PATH]; /* of both */
   char temporary[MN_ATOMIC_FILE_PATH];
@@ -25,20 +25,15 @@ struct mn_atomic_file {
  * permission, `path` is not a regular file; MN_IO: no space. */
 mn_status mn_atomic_file_create(struct mn_atomic_file *file, const char *path);
 
-/* What happens to the file at `path` between the new file's fsync and its rename; `fresh`: there is none.
- * After an error of `before` nothing is published; `undo`, which may be NULL, follows if the rename fails. */
-struct mn_atomic_file_hook {
-  mn_status (*before)(void *data, const char *path, int fresh);
-  void (*undo)(void *data, const char *path);
-  void *data;
-};
+/* Makes the bytes of the new file durable, which is then complete; publishing does it where this did not.
+ * MN_IO. */
+mn_status mn_atomic_file_sync(struct mn_atomic_file *file);
 
 /* Makes the file durable, puts it in place of `path`, and closes it; unless `replace` no file may stand
- * there. `hook` may be NULL. After an error the old file stands at `path`, and the new one is gone; if only
- * the sync of the folder fails, the new file stands there. MN_NO_CREATE: a file stands at `path` and is not
- * to be replaced, or has appeared meanwhile; MN_IO; the hook's errors. */
-mn_status mn_atomic_file_publish(struct mn_atomic_file *file, int replace,
-                                 const struct mn_atomic_file_hook *hook);
+ * there. After an error the old file stands at `path`, and the new one is gone; if only the sync of the
+ * folder fails, the new file stands there. MN_NO_CREATE: a file stands at `path` and is not to be replaced,
+ * or has appeared meanwhile; MN_IO. */
+mn_status mn_atomic_file_publish(struct mn_atomic_file *file, int replace);
 
 /* Closes and removes the new file instead. */
 void mn_atomic_file_discard(struct mn_atomic_file *file);
@@ -59,10 +54,6 @@ mn_status mn_atomic_file_exists(const char *path, int *there);
 /* Calls `take` for each name in the folder of `path`; a folder that is missing has none. MN_IO: it cannot be
  * listed; MN_NO_MEMORY. */
 mn_status mn_atomic_file_list(const char *path, void (*take)(void *to, const char *entry), void *to);
-
-/* Whether `path` has lost its writer. A writer holds a lock that ends with the process, on this machine or
- * another; without locks the file stays. */
-int mn_atomic_file_is_stale(const char *path);
 
 /* Whether nothing has the name, no link either. */
 int mn_atomic_file_is_free(const char *path);

@@ -40,12 +40,8 @@
  *                skipped          int64                      steps that updated nothing (--on-nonfinite
  *                                                            skip); of these,
  *                skipped_running  int64                      the last in a row. Older files have neither: 0
- *   /config      one string an option, in the order given (data and log as from this file's folder); then
- *                those of log and saves, what the order of samples depends on, and
- *                run              the run's identity: 16 hexadecimal digits and, after changes at a resume,
- *                                 a dot and 16 more (train/command/owned.c)
- *                saved_as         the file's name then
- *                forked_from      a fork's: identity and name of the run that it comes from
+ *   /config      one string an option, in the order given (data as from this file's folder); then those of
+ *                saves and log lines, what the order of samples depends on, and
  *                data_rows        a hash of the sampled rows and, where all were read, one of all of them
  *                                 (data/fingerprint.h)
  *   /fingerprint one string an item, in the order given

@@ -44,17 +44,17 @@ extern const char *const mn_checkpoint_standards[MN_SIDES]; /* the groups of `st
 /* *ours: whether the root's attribute `format` is that of minnow's checkpoints. */
 mn_status mn_checkpoint_format(struct mn_hdf5_file *file, int *ours);
 
-/* Writes `checkpoint`, whose tensors mn_checkpoint_lay_out made, to `path`: a new file in the same folder,
- * H5Fclose, fsync, `hook` (NULL is fine), rename, fsync of the folder. Errors: those of atomic_file.h and the
- * hook's, MN_LIBRARY, MN_NO_MEMORY. Holds the lock of data/hdf5/hdf5.h for 4 MiB at a time. */
-mn_status mn_checkpoint_write(const struct mn_checkpoint *checkpoint, const char *path,
-                              const struct mn_atomic_file_hook *hook);
+/* Writes `checkpoint`, whose tensors mn_checkpoint_lay_out made, to a new file for `path`: H5Fclose, fsync.
+ * The caller publishes *file, or discards it; after an error it is gone. Errors: those of atomic_file.h,
+ * MN_LIBRARY, MN_NO_MEMORY. Holds the lock of data/hdf5/hdf5.h for 4 MiB at a time. */
+mn_status mn_checkpoint_write(const struct mn_checkpoint *checkpoint, struct mn_atomic_file *file,
+                              const char *path);
 
 /* mn_checkpoint_load; if `brief`, of sizes, constants and options: no tensors, no progress, no fingerprint.
- * `how` is mn_hdf5_open's. After an error *damaged, unless NULL, is set if the file may be a damaged
+ * After an error *damaged, unless NULL, is set if the file may be a damaged
  * checkpoint of minnow's: 0 for a newer format, for any other kind of file, and for one that cannot be
  * opened. */
-mn_status mn_checkpoint_read(struct mn_checkpoint **out, const char *path, int *damaged, int brief, int how);
+mn_status mn_checkpoint_read(struct mn_checkpoint **out, const char *path, int *damaged, int brief);
 
 /* Reads weights alone, and what rows are standardised by, from the files that mn_snapshot_load_weights takes.
  * The tensors of `weights` have their name, rank, rows, cols and real, and no value yet: tensors[i].value is

@@ -4,21 +4,21 @@
 
 #include "train/checkpoint/layout.h"
 
-/* A file that cannot be read may be anything, so it stays too. */
-static mn_status check_path(void *data, const char *path, int fresh) {
-  const int *how = data; /* as mn_hdf5_open's */
+/* *replace: a model stands at `path`. A file that cannot be read may be anything, so it stays too. */
+static mn_status check_path(const char *path, int *replace) {
   struct mn_checkpoint *there;
-  if (fresh) return MN_OK;
-  int alone = mn_checkpoint_read(&there, path, NULL, 1, *how) == MN_OK && there->alone;
+  *replace = access(path, F_OK) == 0;
+  if (!*replace) return MN_OK;
+  const int alone = mn_checkpoint_read(&there, path, NULL, 1) == MN_OK && there->alone;
   mn_checkpoint_free(there);
   if (alone) return MN_OK;
   return mn_fail(MN_NO_CREATE, "%s exists and holds more than a model, or something else: name another file",
                  path);
 }
 
-static mn_status write_model(struct mn_checkpoint *to, const struct mn_model *model, const char *path) {
-  int how = MN_HDF5_TRIED; /* needs no trial in a child: it was read at the beginning */
-  const struct mn_atomic_file_hook hook = {.before = check_path, .data = &how};
+static mn_status write_model(struct mn_checkpoint *to, const struct mn_model *model, const char *path,
+                             int replace) {
+  struct mn_atomic_file file;
   for (int i = 0; i < to->tensor_count; i++) {
     struct mn_checkpoint_tensor *t = &to->tensors[i];
     const size_t bytes = (size_t)(t->rows * t->cols) * t->real;
@@ -28,17 +28,18 @@ static mn_status write_model(struct mn_checkpoint *to, const struct mn_model *mo
     MN_TRY(mn_tensor_download(model->device, model->parameters[i], t->value));
   }
   to->alone = 1;
-  return mn_checkpoint_write(to, path, &hook);
+  MN_TRY(mn_checkpoint_write(to, &file, path));
+  return mn_atomic_file_publish(&file, replace);
 }
 
 mn_status mn_model_save(const struct mn_model *model, const char *path) {
   struct mn_checkpoint *to;
-  int how = 0;
+  int replace;
   if (model->device->ranks)
     return mn_fail(MN_USAGE, "a model that is divided among ranks is saved by a saver (mn_saver_open)");
-  MN_TRY(check_path(&how, path, access(path, F_OK) != 0));
+  MN_TRY(check_path(path, &replace));
   MN_TRY(mn_describe_model(&to, model));
-  mn_status status = write_model(to, model, path);
+  mn_status status = write_model(to, model, path, replace);
   mn_checkpoint_free(to);
   return status;
 }

@@ -320,8 +320,8 @@ static mn_status read_file(struct mn_reader *reader) {
 }
 
 mn_status mn_reader_run(mn_status (*read)(struct mn_reader *reader), struct mn_reader *reader,
-                        const char *path, const char *remedy, int how) {
-  mn_status status = mn_hdf5_open(&reader->file, path, remedy, how);
+                        const char *path, const char *remedy, int shared) {
+  mn_status status = mn_hdf5_open(&reader->file, path, remedy, shared);
   reader->damaged = reader->file.signature;
   if (status != MN_OK) return status;
   status = read(reader);
@@ -329,10 +329,10 @@ mn_status mn_reader_run(mn_status (*read)(struct mn_reader *reader), struct mn_r
   return status;
 }
 
-mn_status mn_checkpoint_read(struct mn_checkpoint **out, const char *path, int *damaged, int brief, int how) {
+mn_status mn_checkpoint_read(struct mn_checkpoint **out, const char *path, int *damaged, int brief) {
   struct mn_reader reader = {.checkpoint = calloc(1, sizeof *reader.checkpoint), .brief = brief};
   mn_status status = reader.checkpoint
-                         ? mn_reader_run(read_file, &reader, path, "take an older checkpoint or a copy", how)
+                         ? mn_reader_run(read_file, &reader, path, "take an older checkpoint or a copy", 0)
                          : mn_fail(MN_NO_MEMORY, "no memory for %s", path);
   if (damaged) *damaged = reader.damaged && !reader.file.newer;
   *out = status == MN_OK ? reader.checkpoint : NULL;
@@ -341,5 +341,5 @@ mn_status mn_checkpoint_read(struct mn_checkpoint **out, const char *path, int *
 }
 
 mn_status mn_checkpoint_load(struct mn_checkpoint **out, const char *path) {
-  return mn_checkpoint_read(out, path, NULL, 0, 0);
+  return mn_checkpoint_read(out, path, NULL, 0);
 }

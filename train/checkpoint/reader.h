@@ -27,9 +27,9 @@ struct mn_reader_tensors {
   int count, which;
 };
 
-/* Opens a file and reads it by `read`. `remedy` and `how` are mn_hdf5_open's. */
+/* Opens a file and reads it by `read`. `remedy` and `shared` are mn_hdf5_open's. */
 mn_status mn_reader_run(mn_status (*read)(struct mn_reader *reader), struct mn_reader *reader,
-                        const char *path, const char *remedy, int how);
+                        const char *path, const char *remedy, int shared);
 
 /* The parameters, and /input and /output, which models lack that take rows as they are; those of weights
  * replace the model's own. */

@@ -27,7 +27,7 @@ static mn_status read_weights(struct mn_reader *reader) {
 
 mn_status mn_weights_read(struct mn_checkpoint *weights, const char *path) {
   struct mn_reader reader = {.checkpoint = weights, .weights = 1, .sums = {.partial = 1}};
-  return mn_reader_run(read_weights, &reader, path, "copy or write it anew", MN_HDF5_SHARED);
+  return mn_reader_run(read_weights, &reader, path, "copy or write it anew", 1);
 }
 
 /* The shape of the weight called `name`; 0 and 0 if it is missing or no matrix. */
@@ -66,7 +66,7 @@ static mn_status read_shapes(struct mn_reader *reader) {
 
 mn_status mn_weights_sizes(const char *path, struct mn_model_config *config) {
   struct mn_reader reader = {.sizes = config, .weights = 1, .sums = {.partial = 1}};
-  return mn_reader_run(read_shapes, &reader, path, "copy or write it anew", MN_HDF5_SHARED);
+  return mn_reader_run(read_shapes, &reader, path, "copy or write it anew", 1);
 }
 
 mn_status mn_snapshot_load_weights(const char *path, struct mn_model *model, uint64_t *hash) {

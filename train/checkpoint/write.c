@@ -190,18 +190,17 @@ static mn_status write_file(const struct mn_checkpoint *checkpoint, const struct
 }
 
 /* A file beyond the limit on sizes is an error, not the end of a program that has no handler of SIGXFSZ. */
-mn_status mn_checkpoint_write(const struct mn_checkpoint *checkpoint, const char *path,
-                              const struct mn_atomic_file_hook *hook) {
+mn_status mn_checkpoint_write(const struct mn_checkpoint *checkpoint, struct mn_atomic_file *file,
+                              const char *path) {
   const struct timespec at_once = {0, 0};
-  struct mn_atomic_file file;
   sigset_t limit, before;
-  MN_TRY(mn_atomic_file_create(&file, path));
+  MN_TRY(mn_atomic_file_create(file, path));
   MN_REQUIRE(sigemptyset(&limit) == 0 && sigaddset(&limit, SIGXFSZ) == 0);
   MN_REQUIRE(pthread_sigmask(SIG_BLOCK, &limit, &before) == 0);
-  mn_status status = write_file(checkpoint, &file);
+  mn_status status = write_file(checkpoint, file);
   if (!sigismember(&before, SIGXFSZ)) (void)sigtimedwait(&limit, NULL, &at_once);
   MN_REQUIRE(pthread_sigmask(SIG_SETMASK, &before, NULL) == 0);
-  if (status == MN_OK) return mn_atomic_file_publish(&file, 1, hook);
-  mn_atomic_file_discard(&file);
+  if (status == MN_OK) status = mn_atomic_file_sync(file);
+  if (status != MN_OK) mn_atomic_file_discard(file);
   return status;
 }

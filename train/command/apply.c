@@ -348,7 +348,7 @@ static mn_status finish_output(struct output *o, int replace, mn_status status) 
   failed = (o->file >= 0 && H5Fclose(o->file) < 0) || failed;
   if ((failed || o->disk.error) && status == MN_OK) status = cannot_write(o);
   mn_hdf5_unlock();
-  if (status == MN_OK) return mn_atomic_file_publish(&o->on_disk, replace, NULL);
+  if (status == MN_OK) return mn_atomic_file_publish(&o->on_disk, replace);
   mn_atomic_file_discard(&o->on_disk);
   return status;
 }

@@ -9,7 +9,7 @@
 #include "train/check/check.h"
 #include "train/command/announce.h"
 #include "train/command/session.h"
-#include "train/runs/names.h"
+#include "train/runs/folder.h"
 
 /* What bench times by default, in groups of 16 channels: the reference shape, and on the CPU a smaller one,
  * which takes seconds, not minutes. */
@@ -87,7 +87,7 @@ static mn_status run_command(FILE *out, const struct mn_options *o) {
   case MN_COMMAND_BENCH:
     return run_check(out, o);
   case MN_COMMAND_PLOT:
-    return mn_plot(o->out, o->force, NULL, o->files, o->file_count);
+    return mn_plot(o->out, o->force, o->files, o->file_count);
   case MN_COMMAND_INFO:
     return mn_info(out, files[0], o->json);
   case MN_COMMAND_VERIFY:

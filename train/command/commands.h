@@ -26,16 +26,13 @@ mn_status mn_apply(FILE *out, const struct mn_options *options);
 /* Reads `count` ≥ 1 logs (train/command/log.h) and draws training loss (as logged, and smoothed), test loss,
  * test accuracy if there is one, and learning rate over the optimizer steps into `out`: PNG if its name ends
  * in .png, else SVG. `out` is written in one rename when the picture is whole; on an error it is untouched.
- * If it exists, it is replaced only with `replace`. `mark`, MN_PLOT_MARK bytes or NULL, is put in as a
- * comment. A last line without its newline, which a running run may leave, is skipped.
+ * If it exists, it is replaced only with `replace`. A last line without its newline, which a running run may
+ * leave, is skipped.
  *
  * MN_NO_INPUT: no such log; MN_BAD_DATA: a line that is not a JSON object or lacks a value, with file and
  * line, or a log without a step or evaluation; MN_LIBRARY: gnuplot is missing or failed; MN_NO_CREATE, MN_IO:
  * `out` cannot be written; MN_NO_MEMORY. */
-mn_status mn_plot(const char *out, int replace, const char *mark, char **logs, int count);
-
-/* *there: whether a picture with this mark stands at `path`. MN_NO_CREATE: another file does. */
-mn_status mn_plot_check(const char *path, const char *mark, int *there);
+mn_status mn_plot(const char *out, int replace, char **logs, int count);
 
 /* Shows the content of an HDF5 file. For a checkpoint: sizes, tensors, progress, config and fingerprint; its
  * checksums are compared. For any other file: groups and datasets, with shape and type, or why they cannot

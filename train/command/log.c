@@ -7,7 +7,6 @@
 #include <stdio_ext.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/file.h>
 #include <sys/types.h>
 #include <unistd.h>
 
@@ -17,12 +16,12 @@
 
 static mn_status cannot_use(const struct mn_log *log, int error) {
   return mn_fail(error == ENOMEM ? MN_NO_MEMORY : MN_IO,
-                 "--log %s: %s; a file that can be read and written is needed", log->path, strerror(error));
+                 "%s: %s; a file that can be read and written is needed", log->path, strerror(error));
 }
 
-static mn_status is_another(const struct mn_log *log, const char *what) {
-  return mn_fail(MN_NO_CREATE, "--log %s is not the log of this run%s; name another file, or move it away",
-                 log->path, what);
+static mn_status is_no_log(const struct mn_log *log) {
+  return mn_fail(MN_NO_CREATE, "%s is no log of minnow train: move it away, and the run begins another",
+                 log->path);
 }
 
 /* Reads a line as a JSON object; NULL at the end, and for the partial line that a killed run left. A whole
@@ -37,9 +36,8 @@ static mn_status read_line(const struct mn_log *log, json_t **out, char **text, 
   *out = json_loadb(*text, (size_t)length, 0, &error);
   const enum json_error_code code = json_error_code(&error);
   if (*out) return MN_OK;
-  return code == json_error_unknown || code == json_error_out_of_memory
-             ? cannot_use(log, ENOMEM)
-             : is_another(log, ": a line of it is no JSON");
+  return code == json_error_unknown || code == json_error_out_of_memory ? cannot_use(log, ENOMEM)
+                                                                        : is_no_log(log);
 }
 
 static int is_event(const json_t *line, const char *event) {
@@ -54,18 +52,16 @@ static int leads_to(const json_t *line, int64_t resumed) {
          (is_event(line, "resume") ? step < resumed : step <= resumed);
 }
 
-/* Finds the end of the last whole line that led to the checkpoint. The run's id there must be `id`. A log
- * that ends earlier is behind: saves go on between two of its lines. */
-static mn_status find_end(struct mn_log *log, int64_t resumed, const char *id) {
-  char *text = NULL, now[40] = "";
+/* Finds the end of the last whole line that led to the checkpoint. A log that ends earlier is behind: saves
+ * go on between two of its lines. */
+static mn_status find_end(struct mn_log *log, int64_t resumed) {
+  char *text = NULL;
   size_t room = 0;
   json_t *line;
   mn_status status = read_line(log, &line, &text, &room);
   const int empty = !line && ftello(log->file) == 0;
-  if (status == MN_OK && !empty && !is_event(line, "start")) status = is_another(log, "");
+  if (status == MN_OK && !empty && !is_event(line, "start")) status = is_no_log(log);
   while (status == MN_OK && leads_to(line, resumed)) {
-    const char *run = json_string_value(json_object_get(line, "run")); /* most lines lack it */
-    if (run) snprintf(now, sizeof now, "%s", run);
     if (is_event(line, "step")) {
       log->step = json_integer_value(json_object_get(line, "step"));
       log->loss = json_is_number(json_object_get(line, "loss"))
@@ -76,8 +72,6 @@ static mn_status find_end(struct mn_log *log, int64_t resumed, const char *id) {
     json_decref(line);
     status = read_line(log, &line, &text, &room);
   }
-  if (status == MN_OK && !empty && strcmp(now, id) != 0)
-    status = is_another(log, " as it was at the checkpoint's step");
   log->ended = is_event(line, "end") && json_integer_value(json_object_get(line, "step")) == resumed;
   json_decref(line);
   free(text);
@@ -126,19 +120,12 @@ mn_status mn_log_open(struct mn_log *log, const char *path, const struct mn_sess
   if (session->from && !(log->file = fopen(path, "r+e")) && errno != ENOENT) return cannot_use(log, errno);
   const int found = log->file != NULL;
   if (!found && !(log->file = fopen(path, "wxe")))
-    return mn_fail(MN_NO_CREATE, "--log %s: %s; name %s", path, strerror(errno),
-                   errno == EEXIST ? "another file, or move it away"
-                                   : "a file in a folder that can be written");
-  /* Locked while the log is open; a file system without locks is accepted. */
-  if (flock(fileno(log->file), LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK)
-    return mn_fail(MN_NO_CREATE,
-                   "--log %s: another run is writing it; wait for its end, or name another file", path);
-  if (found) MN_TRY(find_end(log, session->from->progress.step, session->begun));
+    return mn_fail(MN_NO_CREATE, "%s: %s; name a folder that can be written", path, strerror(errno));
+  if (found) MN_TRY(find_end(log, session->from->progress.step));
   const int error = found && !log->ended ? cut(log) : 0;
   if (error) return cannot_use(log, error);
   log->begun = log->end == 0;
   if (!log->begun || !begin_line(log, "start", -1)) return MN_OK;
-  mn_json_string(&log->json, "run", session->begun);
   mn_json_open(&log->json, "config");
   for (int i = 0; i < session->logged; i++) {
     const struct mn_text *option = &session->config[i];
@@ -157,7 +144,6 @@ void mn_log_resume(struct mn_log *log, const struct mn_session *session) {
   if (log->ended) log->error = cut(log);
   log->ended = 0;
   if (session->changes == 0 || !begin_line(log, "resume", session->from->progress.step)) return;
-  mn_json_string(&log->json, "run", session->run.id);
   mn_json_open(&log->json, "changed");
   for (int i = 0; i < session->changes; i++) {
     const char *names[] = {session->changed[i].name,
@@ -224,7 +210,6 @@ mn_status mn_log_close(struct mn_log *log, mn_status status) {
   if (log->file && fclose(log->file) != 0 && !log->error) log->error = errno;
   log->file = NULL;
   if (status != MN_OK || !log->error) return status;
-  return mn_fail(MN_IO, "--log %s: %s; %s: a run with --run goes on by --resume", log->path,
-                 strerror(log->error),
+  return mn_fail(MN_IO, "%s: %s; %s: --resume goes on", log->path, strerror(log->error),
                  log->error == EFBIG ? "raise the limit on file sizes (ulimit -f)" : "free some space");
 }

@@ -3,16 +3,15 @@
  * goes on, so that it ends in the log of a run that never stopped, unless a line could not be written.
  * Options changed at a resume get a `resume` line.
  *
- *   {"event":"start","run":"…","config":{…},"time":{"device":…}}
- *   {"event":"resume","step":45,"run":"…","changed":{"lr":"0.01"},"time":{"seconds":…}}
+ *   {"event":"start","config":{…},"time":{"device":…}}
+ *   {"event":"resume","step":45,"changed":{"lr":"0.01"},"time":{"seconds":…}}
  *   {"event":"step","step":10,"epoch":0,"samples":640,"loss":0.5,"rate":0.05,
  *    "time":{"seconds":…,"samples_per_second":…,"flops_per_second":…}}
  *   {"event":"eval","step":23,"epoch":1,"test_loss":0.4,"test_accuracy":0.9,"time":{"seconds":…}}
  *   {"event":"end","step":450,"horizon":450,"loss":0.01,"ended":"horizon",
  *    "time":{"seconds":…,"samples_per_second":…,"flops_per_second":…,"waiting":…,"device_bytes":…}}
  *
- * `start` has the run's identity and the options that make it; `resume` the identity after that step, and the
- * options that changed it.
+ * `start` has the options that make the run; `resume` those that changed it at that step.
  *
  * There is a line for each step that --on-nonfinite skip has left out: its loss is null, and "skipped" names
  * the value of its batch that was not finite ("the output of blocks.0, row 5"). An evaluation in which a
@@ -50,11 +49,11 @@ struct mn_log {
   struct mn_json json; /* writes a line */
 };
 
-/* Opens and locks `path`, the log of the session's run; NULL to keep no log. A new run creates the file, and
- * writes the first line. A resumed run keeps an existing log up to the step of the checkpoint, if the log has
- * the checkpoint's run there; a missing log is created, and its first line has the options up to that step.
- * MN_NO_CREATE: a new run's file exists, the log is not this run's, another run is writing it, or it cannot
- * be created; MN_IO; MN_NO_MEMORY. An existing file is then unchanged. Close the log in any case. */
+/* Opens `path`, the log of the session's run; NULL to keep no log. A new run creates the file, and
+ * writes the first line. A resumed run keeps an existing log up to the step of the checkpoint; a missing log
+ * is created, and its first line has the options up to that step. MN_NO_CREATE: a new run's file exists, the
+ * file is no log, or it cannot be created; MN_IO; MN_NO_MEMORY. An existing file is then unchanged. Close the
+ * log in any case. */
 mn_status mn_log_open(struct mn_log *log, const char *path, const struct mn_session *session);
 
 /* Before the first step of a resumed run: takes back the last line if that is the `end` event, and writes the

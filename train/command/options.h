@@ -57,7 +57,8 @@ struct mn_options {
 #include "train/command/options_list.h"
 #undef HEADING
 #undef OPTION
-  char in_run[3][MN_CHECKPOINT_PATH]; /* the paths of checkpoint and log that --run implies, and of --init */
+  const char *checkpoint, *log;       /* the files of --run: log for train alone; NULL without --run */
+  char in_run[3][MN_CHECKPOINT_PATH]; /* their paths, and that of --init */
   char given[96]; /* whether the user gave an option, by its index in the table; see mn_options_given */
 };
 

@@ -131,36 +131,31 @@ OPTION(INTEGER, rank_timeout, "rank-timeout", "SECONDS", TRAIN, 0, 0, 1e6, "30",
 HEADING("Checkpoints", "--run digits --save-every 60s --best")
 OPTION(TEXT, run, "run", "DIR", RUNS, 0, 0, 0, NULL,
        "folder that train makes for checkpoint.h5, which has all that resuming needs, and log.jsonl",
-       .required = READS, .excludes = "checkpoint")
-OPTION(TEXT, checkpoint, "checkpoint", "F", TRAIN, 0, 0, 0, NULL,
-       "HDF5 file of the parameters and of all that resuming needs", .excludes = "run")
+       .required = READS)
 OPTION(EVERY, save_every, "save-every", "N|30s", TRAIN, KEPT, 1, 1e9, NULL,
        "save each N steps or so many seconds, beside the training, not at the end alone; one that falls due "
        "while another is being written follows it",
-       .needs = "checkpoint")
+       .needs = "run")
 OPTION(INTEGER, keep, "keep", "K", TRAIN, KEPT, 1, MN_CHECKPOINT_KEEP, "1",
-       "checkpoints to keep: checkpoint.h5, checkpoint.1.h5 and so on", .needs = "checkpoint")
+       "checkpoints to keep: checkpoint.h5, checkpoint.1.h5 and so on", .needs = "run")
 OPTION(FLAG, best, "best", NULL, TRAIN, COURSE, 0, 0, NULL,
-       "keep the checkpoint of the best test metric too, as best.h5", .needs = "checkpoint")
+       "keep the checkpoint of the best test metric too, as best.h5", .needs = "run")
 OPTION(FLAG, resume, "resume", NULL, TRAIN, 0, 0, 0, NULL,
        "go on from --run, with its options; data, loss and the course of training (--epochs, --lr, "
        "--schedule and so on) may be named anew: the rate is then what that schedule has at this step",
-       .excludes = "init", .needs = "checkpoint")
+       .excludes = "init", .needs = "run")
 OPTION(TEXT, init, "init", "F", TRAIN, 0, 0, 0, NULL,
        "start a new run from the weights in group /model of an HDF5 file, not from random ones",
        .excludes = "resume")
-HEADING("Log and picture", "--log run.jsonl --plot run.svg")
-OPTION(TEXT, log, "log", "F.jsonl", TRAIN, KEPT, 0, 0, NULL, "write the run's log, one JSON object a line")
+HEADING("Log and picture", "--run digits --log-every 10 --plot")
 OPTION(INTEGER, log_every, "log-every", "N", TRAIN, KEPT, 1, LARGEST, "auto",
-       "steps a line of --log; auto: about 1000 lines a run", .automatic = TRAIN, .needs = "log")
-OPTION(TEXT, plot, "plot", "F.svg", TRAIN, 0, 0, 0, NULL, "draw the --log at the end, as SVG or PNG",
-       .needs = "log")
+       "steps a line of log.jsonl; auto: about 1000 lines a run", .automatic = TRAIN, .needs = "run")
+OPTION(FLAG, plot, "plot", NULL, TRAIN, 0, 0, 0, NULL, "draw the log at the end, as plot.svg", .needs = "run")
 HEADING("Output", NULL)
 OPTION(TEXT, out, "out", "F", PREDICT | PLOT, 0, 0, 0, NULL, "file to write", .required = PREDICT | PLOT)
 OPTION(FLAG, probabilities, "probabilities", NULL, PREDICT, 0, 0, 0, NULL,
        "write the softmax of the outputs as y, for a model of classes")
-OPTION(FLAG, force, "force", NULL, TRAIN | PREDICT | PLOT, 0, 0, 0, NULL, "replace the file if it exists",
-       .needs = "plot")
+OPTION(FLAG, force, "force", NULL, PREDICT | PLOT, 0, 0, 0, NULL, "replace the file if it exists")
 OPTION(REAL, tolerance, "tolerance", "T", GRADCHECK | PARITY, ABOVE, 0, 0, "auto",
        "largest relative error; auto: the precision's own", .automatic = PARITY)
 OPTION(FLAG, plans, "plans", NULL, BENCH, 0, 0, 0, NULL, "the fusion plans beside each other")

@@ -11,7 +11,7 @@
 #include "train/command/options.h"
 #include "train/minnow.h"
 #include "train/rule.h"
-#include "train/runs/names.h"
+#include "train/runs/folder.h"
 #include "train/trainer.h"
 
 #ifdef MN_CUDA
@@ -110,8 +110,12 @@ static mn_status refuse(enum mn_command command, int key, const char *word) {
                      "%s has no option '%.*s', which is one of %s's: minnow %s --help lists its own", name,
                      length, word, mn_command_rows[ffs((int)mn_option_rows[i].commands) - 1].name, name);
   if (!meant && length > 2) meant = find_meant(word + 2, (size_t)length - 2, &command);
+  const int older = command == MN_COMMAND_TRAIN && strncmp(word, "--checkpoint", (size_t)length) == 0;
   if (meant)
-    return mn_fail(MN_USAGE, "%s has no option '%.*s'; did you mean --%s?", name, length, word, meant);
+    return mn_fail(MN_USAGE, "%s has no option '%.*s'; did you mean --%s?%s", name, length, word, meant,
+                   older ? " A run is a folder, --run DIR; the run of a file goes on in one: mkdir run && mv "
+                           "run.h5 run/checkpoint.h5"
+                         : "");
   return mn_fail(MN_USAGE,
                  "%s has no option '%.*s', or several that begin so: minnow %s --help lists its own", name,
                  length, word, name);
@@ -341,15 +345,12 @@ static mn_status find_run(struct mn_options *o) {
   static const char *const names[] = {MN_RUN_CHECKPOINT, MN_RUN_LOG};
   const int trains = o->command == MN_COMMAND_TRAIN;
   if (o->init) o->init = mn_run_read(o->in_run[2], o->init, names[0]);
-  if (!o->run || o->checkpoint) return MN_OK; /* both: they exclude each other */
+  if (!o->run) return MN_OK;
   for (int i = 0; i <= trains; i++)
     if (mn_run_file(o->in_run[i], o->run, names[i]) != 0)
       return mn_fail(MN_NO_CREATE, "--run %.60s…: a path that is too long: name a shorter one", o->run);
   o->checkpoint = trains ? o->in_run[0] : mn_run_read(o->in_run[0], o->run, names[0]);
-  if (!trains) return MN_OK;
-  if (o->log)
-    return mn_fail(MN_USAGE, "--run has a log of its own, %s; leave --log %s out", o->in_run[1], o->log);
-  o->log = o->in_run[1], o->given[mn_option_find("log")] = 1;
+  o->log = trains ? o->in_run[1] : NULL;
   return MN_OK;
 }
 
@@ -372,12 +373,10 @@ mn_status mn_options_parse(struct mn_options *out, int argc, char **argv, int *d
     return MN_OK;
   }
   MN_TRY(find_run(out));
-  /* The picture to draw: plot's --out, or train's --plot. */
-  const int plots = command == MN_COMMAND_PLOT;
-  const char *picture = plots ? out->out : out->plot, *end = picture ? strrchr(picture, '.') : NULL;
+  const char *picture = command == MN_COMMAND_PLOT ? out->out : NULL;
+  const char *end = picture ? strrchr(picture, '.') : NULL;
   if (picture && !(end > picture && (strcmp(end, ".svg") == 0 || strcmp(end, ".png") == 0)))
-    return mn_fail(MN_USAGE, "--%s '%s': a file's name that ends in .svg or .png is needed",
-                   plots ? "out" : "plot", picture);
+    return mn_fail(MN_USAGE, "--out '%s': a file's name that ends in .svg or .png is needed", picture);
   if (mn_options_given(out, "steps") && !mn_options_given(out, "epochs")) out->epochs = 0;
   const struct mn_rule_member *stray = mn_options_given(out, "optimizer") ? NULL : find_stray(out);
   if (stray) out->optimizer = first_rule(stray); /* an option of one rule implies that rule */

@@ -78,7 +78,6 @@ static const struct {
     {BENCH, "head", "0", "outputs of a linear head, 0: none"},
     {BENCH, "loss", "mse", "loss, of random targets or labels"},
     {BENCH, "groups", "auto", "groups of each block; auto: of 16 channels each, or one"},
-    {TRAIN, "force", NULL, "replace the --plot if it exists"},
     {READS, "precision", "auto", "of the matrix products' inputs; auto: the checkpoint's"},
     {READS, "run", NULL, "folder of a run, or its best.h5 or any checkpoint, to read the parameters from"},
     {READS, "groups", "auto", "groups of each block; auto: the checkpoint's; weights alone have none"},

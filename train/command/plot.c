@@ -1,7 +1,6 @@
 /* From logs to a picture: writes the points that the curves need before the script plot.gp, as its data. */
 #include "train/command/commands.h"
 
-#include <arpa/inet.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <jansson.h>
@@ -14,12 +13,11 @@
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
-#include <zlib.h>
 
 #include "kernels/text.h"
 #include "train/checkpoint/atomic_file.h"
 #include "train/command/session.h"
-#include "train/runs/names.h"
+#include "train/runs/folder.h"
 
 /* The text of a script, put into the program by the assembler. */
 #define SCRIPT(name, path)                                                                                   \
@@ -97,7 +95,7 @@ static mn_status read_log(FILE *script[2], struct run *run, const char *path) {
   mn_status status = MN_OK;
   *run = (struct run){.path = named, .end = {-1, -1}, .accuracy = NAN};
   if (!file)
-    return mn_fail(MN_NO_INPUT, "cannot read %s: %s; name a log that minnow train --log wrote", path,
+    return mn_fail(MN_NO_INPUT, "cannot read %s: %s; name a run or its log.jsonl", path,
                    there && !regular ? "it is no regular file" : strerror(errno));
   /* A last line without its end is still being written. */
   for (int64_t number = 1;
@@ -232,37 +230,7 @@ static mn_status run_gnuplot(FILE *to, const char *path, FILE *script, FILE *err
   return mn_fail(MN_LIBRARY, "gnuplot failed: %s; it needs gnuplot-nox and fonts-dejavu-core", reason);
 }
 
-/* ---- whose picture it is ---- */
-
-/* Adds the mark as a comment: behind an SVG, and as a chunk before a PNG's last one. */
-static mn_status put_mark(FILE *to, const char *path, const char *mark) {
-  enum { TEXT = 16, SUM = TEXT + MN_PLOT_MARK - 1, LAST = SUM + 4, SIZE = LAST + 12 };
-  unsigned char chunk[SIZE + 1] = "\0\0\0\x23tEXtComment";
-  _Static_assert(SUM - 8 == 0x23, "the length of the chunk, its first four bytes");
-  memcpy(chunk + TEXT, mark, SUM - TEXT);
-  const uint32_t sum = htonl((uint32_t)crc32(0, chunk + 4, SUM - 4));
-  memcpy(chunk + SUM, &sum, 4);
-  memcpy(chunk + LAST, "\0\0\0\0IEND\xae\x42\x60\x82", SIZE - LAST);
-  const int written = is_png(path) ? fseek(to, LAST - SIZE, SEEK_END) == 0 && fwrite(chunk, SIZE, 1, to) == 1
-                                   : fprintf(to, "<!-- %s -->\n", mark) > 0;
-  return written && fflush(to) == 0 ? MN_OK : mn_atomic_file_fail("write", path, errno);
-}
-
-mn_status mn_plot_check(const char *path, const char *mark, int *there) {
-  char end[256];
-  FILE *file = fopen(path, "re");
-  *there = file != NULL;
-  if (!file && errno == ENOENT) return MN_OK;
-  if (file) (void)fseek(file, -(long)sizeof end, SEEK_END); /* a shorter file is read from its start */
-  const int found = file && memmem(end, fread(end, 1, sizeof end, file), mark, strlen(mark));
-  if (file) fclose(file);
-  if (found) return MN_OK;
-  return mn_fail(MN_NO_CREATE,
-                 "--plot %s exists, and is no picture of this run; --force replaces it, or name another file",
-                 path);
-}
-
-mn_status mn_plot(const char *out, int replace, const char *mark, char **logs, int count) {
+mn_status mn_plot(const char *out, int replace, char **logs, int count) {
   MN_REQUIRE(count > 0);
   struct mn_atomic_file file = {.fd = -1};
   struct run *runs = calloc((size_t)count, sizeof *runs);
@@ -278,8 +246,7 @@ mn_status mn_plot(const char *out, int replace, const char *mark, char **logs, i
   FILE *to = copy < 0 ? NULL : fdopen(copy, "w");
   if (status == MN_OK && !to) status = mn_fail(MN_LIBRARY, "gnuplot cannot be run: %s", strerror(errno));
   if (status == MN_OK) status = run_gnuplot(to, out, script, errors);
-  if (status == MN_OK && mark) status = put_mark(to, out, mark);
-  if (status == MN_OK) status = mn_atomic_file_publish(&file, replace, NULL);
+  if (status == MN_OK) status = mn_atomic_file_publish(&file, replace);
   mn_atomic_file_discard(&file); /* once it is published, this does nothing */
   if (script) fclose(script);
   if (tests) fclose(tests);

@@ -43,15 +43,11 @@ static mn_status take_option(struct mn_session *s, int index) {
   int other = mn_option_excludes(index), named = o->given[index];
   if (!then || (other >= 0 && o->given[other])) return MN_OK;
   if (row->alone && strcmp(then, "yes") == 0) then = row->alone; /* it was a flag */
-  const int log = strcmp(row->name, "log") == 0, data = strcmp(row->name, "data") == 0;
-  /* A fork does not continue the log of the run that it comes from. An older minnow stored a path relative to
-   * the working directory, and the whole path as well. */
-  if (!named && log && *then && s->fork) return MN_OK;
-  if (!named && (log || data) && *then) {
-    const char *whole = mn_resume_find(s, log ? "log_path" : "data_path");
-    char *path = log ? s->log_path : s->data_path;
-    MN_TRY(mn_files_find(s, row->name, whole ? whole : then, path));
-    then = path;
+  const int data = strcmp(row->name, "data") == 0;
+  if (!named && data && *then) {
+    const char *whole = mn_resume_find(s, "data_path"); /* an older minnow stored it so as well */
+    mn_files_find(s, whole ? whole : then, s->data_path);
+    then = s->data_path;
   }
   if (!named) return mn_options_set(o, row->name, then);
   if (row->flags & MN_OPTION_KEPT || data) return MN_OK;
@@ -132,14 +128,8 @@ mn_status mn_resume_config(struct mn_session *s) {
   const int room = MN_CHECKPOINT_OPTIONS, count = mn_options_list(o, MN_OPTION_CONFIG, s->config, room);
   s->logged = count;
   s->config_count = count + mn_options_list(o, MN_OPTION_KEPT, s->config + count, room - count);
-  for (int i = 0; i < s->config_count && o->checkpoint && !(o->run && o->dry_run); i++) {
-    struct mn_text *text = &s->config[i];
-    if (*text->value && (strcmp(text->name, "data") == 0 || strcmp(text->name, "log") == 0))
-      MN_TRY(mn_files_name(s, text->name[0] == 'd' ? o->data : o->log, text->value));
-  }
-  keep_text(s, MN_RUN_ID, s->run.id);
-  keep_text(s, MN_RUN_NAME, s->run.name);
-  keep_text(s, MN_RUN_SOURCE, s->run.source);
+  for (int i = 0; i < s->config_count && o->run && o->data && !o->dry_run; i++)
+    if (strcmp(s->config[i].name, "data") == 0) MN_TRY(mn_files_name(s, s->config[i].value));
   keep_text(s, "data_rows", s->fingerprint);
   keep_text(s, MN_VALIDATION_DRAW, s->whole ? "stratified" : "");
   return MN_OK;
@@ -162,11 +152,6 @@ int mn_resume_history(const struct mn_session *s, struct mn_text out[MN_CHECKPOI
 
 void mn_resume_describe(const struct mn_session *s) {
   const struct mn_options *o = &s->options;
-  const char *of = mn_resume_find(s, MN_RUN_NAME);
-  if (s->fork)
-    mn_announce(o, "fork: %s was saved %s%s, and is a run of its own from here on%s", s->from_path,
-                of ? "as " : "by ", of ? of : "an older minnow",
-                o->log ? "" : ", without a log: --log F begins one");
   for (int i = 0; i < s->changes; i++) {
     char now[MN_TEXT_VALUE];
     mn_option_show(now, sizeof now, o, mn_option_find(s->changed[i].name));

@@ -21,7 +21,7 @@ struct mn_saves {
   int64_t told;              /* the step of the newest save that --verbose has reported */
 };
 
-/* Opens the saves of the session's run, to its --checkpoint; under --dry-run no file is written. Both
+/* Opens the saves of the session's run, in its folder; under --dry-run no file is written. Both
  * arguments are borrowed, and session->config is listed. Close the saver before the session. MN_NO_MEMORY. */
 mn_status mn_saves_open(struct mn_saves *saves, const struct mn_session *session,
                         const struct mn_progress *progress);

@@ -16,7 +16,7 @@
 #include "train/checkpoint/layout.h"
 #include "train/command/announce.h"
 #include "train/fit.h"
-#include "train/runs/names.h"
+#include "train/runs/folder.h"
 
 mn_status mn_session_context(struct mn_device **out, const struct mn_options *o, const char *device,
                              const char *precision) {
@@ -134,7 +134,7 @@ static mn_status open_rows(struct mn_session *s, struct mn_dataset **out, enum m
 static mn_status find_class_names(struct mn_session *s) {
   struct mn_checkpoint *init = NULL;
   if (s->from) return mn_class_names_copy(&s->class_names, &s->from->class_names);
-  if (!s->options.init || mn_checkpoint_read(&init, s->options.init, NULL, 1, 0) != MN_OK) return MN_OK;
+  if (!s->options.init || mn_checkpoint_read(&init, s->options.init, NULL, 1) != MN_OK) return MN_OK;
   const mn_status status = mn_class_names_copy(&s->class_names, &init->class_names);
   mn_checkpoint_free(init);
   return status;
@@ -207,16 +207,24 @@ static mn_status check_fit(const struct mn_session *s, struct mn_dataset *d, con
                              targets);
 }
 
+/* Makes the folder of a new run, locks it, and checks what it holds. --dry-run only checks. */
+static mn_status open_folder(struct mn_session *s) {
+  const struct mn_options *o = &s->options;
+  if (o->resume && access(o->run, F_OK) != 0)
+    return mn_fail(MN_NO_INPUT, "--run %s: %s; without --resume a new run begins there", o->run,
+                   strerror(errno));
+  if (!o->resume && !o->dry_run) MN_TRY(mn_run_make(o->run, &s->made));
+  MN_TRY(mn_run_check(o->run, o->resume));
+  if (o->dry_run) return MN_OK;
+  MN_TRY(mn_run_lock(&s->lock, o->run));
+  return mn_run_check(o->run, o->resume); /* another run may have been there meanwhile */
+}
+
 /* Locks, and resumes. The first rank does it before the others read what it may set aside. */
 static mn_status lock_and_resume(struct mn_session *s) {
   const struct mn_options *o = &s->options;
   char skipped[1024];
-  const int saves = mn_ranks_first(s->ranks) && o->checkpoint && !o->dry_run;
-  if (o->run && o->resume && access(o->run, F_OK) != 0)
-    return mn_fail(MN_NO_INPUT, "--run %s: %s; without --resume a new run begins there", o->run,
-                   strerror(errno));
-  if (mn_ranks_first(s->ranks) && o->run && !o->resume) MN_TRY(mn_run_make(o->run, o->dry_run, &s->made));
-  if (saves) MN_TRY(mn_checkpoint_lock(&s->lock, o->checkpoint));
+  if (mn_ranks_first(s->ranks) && o->run) MN_TRY(open_folder(s));
   if (!o->resume) return MN_OK;
   MN_TRY(mn_checkpoint_load_newest(&s->from, o->checkpoint, s->from_path, skipped, sizeof skipped));
   if (skipped[0] && mn_ranks_first(s->ranks))
@@ -224,7 +232,6 @@ static mn_status lock_and_resume(struct mn_session *s) {
   if (s->from->alone)
     return mn_fail(MN_BAD_DATA, "%s holds a model without its training: --init %s begins a new run from it",
                    s->from_path, s->from_path);
-  MN_TRY(mn_owned_resume(s));
   return mn_resume_options(s);
 }
 
@@ -252,10 +259,8 @@ static mn_status open_inputs(struct mn_session *s, struct mn_model_config *confi
   const struct mn_options *o = &s->options;
   if (!mn_ranks_first(s->ranks)) {
     MN_TRY(lock_and_resume(s));
-    s->options.log = s->options.plot = NULL; /* it writes no files */
+    s->options.log = NULL, s->options.plot = 0; /* it writes no files */
   }
-  MN_TRY(mn_files_check(o));
-  if (mn_ranks_first(s->ranks)) MN_TRY(mn_owned_check(s));
   MN_TRY(o->data ? open_file(s) : open_synthetic(s));
   if (!s->test && (o->best || o->patience))
     return mn_fail(MN_USAGE, "--%s compares epochs by their test rows, and there are none: %s",
@@ -497,7 +502,7 @@ void mn_session_close(struct mn_session *s) {
   mn_checkpoint_free(s->from);
   free(s->class_names.names);
   mn_device_close(s->device);
-  mn_checkpoint_unlock(s->lock);
+  mn_run_unlock(s->lock);
   if (s->made) (void)rmdir(s->options.run); /* unless it holds something */
   mn_ranks_close(s->ranks);
 }
@@ -528,7 +533,7 @@ static void describe_init(const struct mn_session *s) {
   struct mn_options here = s->options;
   char text[400] = "", now[MN_TEXT_VALUE], groups[24];
   mn_announce(o, "weights: from %s", o->init);
-  if (mn_checkpoint_read(&from, o->init, NULL, 1, 0) != MN_OK) return;
+  if (mn_checkpoint_read(&from, o->init, NULL, 1) != MN_OK) return;
   here.groups = s->model->config.groups, here.loss = s->model->config.loss; /* not "auto", as in /config */
   snprintf(groups, sizeof groups, "%ld", (long)from->model.groups);
   for (size_t i = 0; i < sizeof named / sizeof *named; i++) {

@@ -9,9 +9,6 @@
 #include "train/runs/runs.h"
 #include "train/trainer.h"
 
-/* Bytes of the mark of a run's picture, "minnow run " and 16 hex digits, with its end. */
-enum { MN_PLOT_MARK = 28 };
-
 /* The text in /config on how rows were held out. Runs of minnow 0.3 lack it. */
 #define MN_VALIDATION_DRAW "validation_draw"
 
@@ -23,11 +20,11 @@ struct mn_session {
   struct mn_dataset *train, *test;   /* test may be NULL; eval and predict have test alone */
   struct mn_class_names class_names; /* of classes that are words, in the model's order; count 0 without */
   struct mn_model *model;
-  struct mn_optimizer *optimizer;  /* train alone */
-  int64_t horizon;                 /* train alone: the steps of the run */
-  struct mn_checkpoint_lock *lock; /* on --checkpoint, while training; NULL without one */
-  int made;                        /* the folder of --run */
-  struct mn_checkpoint *from;      /* what was resumed or read; NULL for a new run and for weights alone */
+  struct mn_optimizer *optimizer; /* train alone */
+  int64_t horizon;                /* train alone: the steps of the run */
+  struct mn_run_lock *lock;       /* on --run, while training; NULL without it */
+  int made;                       /* the folder of --run */
+  struct mn_checkpoint *from;     /* what was resumed or read; NULL for a new run and for weights alone */
   char from_path[MN_CHECKPOINT_PATH];
   struct mn_progress progress;         /* of a resumed run */
   uint64_t weights;                    /* a hash of --init's */
@@ -38,14 +35,10 @@ struct mn_session {
   struct mn_text changed[MN_CHECKPOINT_OPTIONS];
   int changes;
   char fingerprint[34]; /* of the rows of --data (data/fingerprint.h); "" for synthetic ones */
-  struct mn_run run;    /* which it is (owned.c), */
-  char begun[40];       /* its id without the changes of this resume, */
-  int fork;             /* and whether it begins here, from another run's checkpoint */
   /* What checkpoints record of the run in /config; its first `logged` texts stand in the log too. */
   struct mn_text config[MN_CHECKPOINT_OPTIONS];
   int config_count, logged;
-  /* The paths of --data and --log that a checkpoint has named. */
-  char data_path[MN_CHECKPOINT_PATH], log_path[MN_CHECKPOINT_PATH];
+  char data_path[MN_CHECKPOINT_PATH]; /* of --data, if the checkpoint has named it */
 };
 
 /* Opens everything for `train`, on all ranks that the launcher started. Only the first rank holds the lock,
@@ -83,61 +76,27 @@ void mn_session_describe(const struct mn_session *session);
 
 /* ---- files.c: the files that options name ---- */
 
-/* Checks the files of a command before one is opened for writing. Refuses
- *
- *   a file to be written that is also read, or written under another option, symbolic links followed, or
- *   whose name the checkpoint's files may take (MN_USAGE);
- *   an existing --out, or --plot without --resume, without --force; a folder in which a file cannot be
- *   created (MN_NO_CREATE, MN_IO);
- *   --plot without gnuplot in PATH (MN_LIBRARY).
- *
- * Call it again after a resume has added --data from a checkpoint. */
+/* Checks the files of a command before one is opened for writing. MN_USAGE: --out is a file that is also
+ * read; MN_NO_CREATE, MN_IO: it exists, without --force, or cannot be created; MN_LIBRARY: a picture is to be
+ * drawn without gnuplot in PATH. */
 mn_status mn_files_check(const struct mn_options *options);
 
-/* *out: the path of the file that the checkpoint names as --`option` `text`, relative to its folder.
- * MN_USAGE: it is not in that folder or below, links followed: a checkpoint may come from a stranger. */
-mn_status mn_files_find(const struct mn_session *session, const char *option, const char *text,
-                        char out[MN_CHECKPOINT_PATH]);
+/* *out: the path of the data that the checkpoint names by `text`, relative to the run's folder. One that is
+ * too long is cut off. */
+void mn_files_find(const struct mn_session *session, const char *text, char out[MN_CHECKPOINT_PATH]);
 
-/* The reverse: `path` as the checkpoint is to name it. MN_NO_CREATE: as a text that is too long. */
-mn_status mn_files_name(const struct mn_session *session, const char *path, char out[MN_TEXT_VALUE]);
-
-/* ---- owned.c: what a training run owns ----
- *
- * These are the names that follow from --checkpoint (run.h5, run.N.h5, run.best.h5, run.damaged-N.h5) and the
- * --log that it was given. A run knows its files by its identity (struct mn_run), a hash of what makes the
- * run: the options that its results depend on, the seed, the data's fingerprint, the weights of --init, and
- * each change that was made at a resume. Equal runs have equal identities. */
-
-/* Sets s->run for a run that resumes s->from. If it was saved under another name than --checkpoint, or by an
- * older minnow without identities, the run is a fork (s->fork) with an identity of its own. MN_NO_CREATE: the
- * name of a fork is derived from another checkpoint's, such as run.best.h5, and that run may replace it.
- * MN_BAD_DATA: the texts are not an identity. */
-mn_status mn_owned_resume(struct mn_session *session);
-
-/* Refuses, by name, a new run if one of its names or its log exists, with the command that removes them; a
- * resumed run if one of its names is not its own (MN_NO_CREATE); a folder in which no file can be created. */
-mn_status mn_owned_check(const struct mn_session *session);
-
-/* Completes s->run after s->fingerprint and s->changed are set; s->begun gets the id without these changes.
- * Errors: from reading --init. */
-mn_status mn_owned_identify(struct mn_session *session);
-
-/* What the picture of the run says in a comment: a hash of its identity without changes, and of its name. */
-void mn_owned_mark(char mark[MN_PLOT_MARK], const struct mn_session *session);
-
-/* After a run that failed before its first save: renames the log that it began, so that the same command can
- * be repeated, and prints the new name. Returns `status`, with its message. */
-mn_status mn_owned_leave(const struct mn_session *session, mn_status status);
+/* The reverse: the path of --data as the checkpoint is to name it. MN_NO_CREATE: as a text that is too long;
+ * MN_NO_INPUT, MN_NO_CREATE: the folder of the data or of the run is gone. */
+mn_status mn_files_name(const struct mn_session *session, char out[MN_TEXT_VALUE]);
 
 /* ---- resume.c: options, rows and history that a resumed run takes from its checkpoint ---- */
 
 /* The text called `name` in /config of s->from, which owns it; NULL if there is none. */
 const char *mn_resume_find(const struct mn_session *session, const char *name);
 
-/* Takes every option that the command line leaves open from the checkpoint s->from; mn_files_find finds its
- * files. An option named with another value goes to s->changed if it is a training option (MN_OPTION_COURSE),
- * else it is MN_USAGE. MN_NO_INPUT: the checkpoint's data does not exist any more. */
+/* Takes every option that the command line leaves open from the checkpoint s->from. An option named with
+ * another value goes to s->changed if it is a training option (MN_OPTION_COURSE), else it is MN_USAGE.
+ * MN_NO_INPUT: the checkpoint's data does not exist any more. */
 mn_status mn_resume_options(struct mn_session *session);
 
 /* Sets s->fingerprint to the fingerprint of the rows, which have been read; `test` may be NULL. A resumed run

@@ -19,6 +19,7 @@
 #include "train/evaluate.h"
 #include "train/fit.h"
 #include "train/json.h"
+#include "train/runs/folder.h"
 #include "train/speed.h"
 #include "train/trainer.h"
 
@@ -36,8 +37,6 @@ struct run {
   struct mn_log log;
   int64_t log_every; /* steps a log line */
   struct mn_saves saves;
-  int replaces;               /* --plot is this run's picture, or may be replaced in any case */
-  char mark[MN_PLOT_MARK];    /* of its picture */
   int signal;                 /* the one that ends the run, whichever rank got it; else 0 */
   double test_loss, accuracy; /* of the last evaluation; NaN before */
   double spread;              /* the test loss of the best constant, for R²; NaN if it is not known */
@@ -60,12 +59,12 @@ static mn_status ask_disk(struct disk *out, const struct mn_session *s) {
   struct statvfs disk;
   *out = (struct disk){.available = NAN};
   out->checkpoint = (double)mn_model_size(&s->model->config) * (double)s->device->real * arrays;
-  const int is_new = s->options.run && !s->options.resume && s->options.dry_run; /* its folder is not made */
-  MN_TRY(mn_atomic_file_resolve(path, is_new ? s->options.run : s->options.checkpoint));
-  strcpy(basename(path), "."); /* the folder; a name has at least this one letter */
+  snprintf(path, sizeof path, "%s", s->options.checkpoint);
+  path[basename(path) - path - 1] = 0;
+  if (access(path, F_OK) != 0) strcpy(basename(path), "."); /* --dry-run does not make the folder */
   if (access(path, W_OK) != 0)
-    return mn_fail(MN_NO_CREATE, "cannot save %s: %s: name a folder that can be written",
-                   s->options.checkpoint, strerror(errno));
+    return mn_fail(MN_NO_CREATE, "cannot save in --run %s: %s: name a folder that can be written",
+                   s->options.run, strerror(errno));
   const int failed = statvfs(path, &disk) != 0;
   if (failed && errno != ENOSYS)
     return mn_fail(MN_IO, "cannot ask the disk of %s how much is free: %s; check the disk",
@@ -225,10 +224,6 @@ static mn_status open(struct run *r, const struct mn_options *options) {
   const mn_status status = open_rows(r, options);
   MN_TRY(mn_ranks_agree(s->ranks, status));
   MN_TRY(mn_ranks_compare_rows(s));
-  MN_TRY(mn_owned_identify(s));
-  mn_owned_mark(r->mark, s);
-  r->replaces = o->force;
-  if (o->plot && o->resume && !o->force) MN_TRY(mn_plot_check(o->plot, r->mark, &r->replaces));
   const struct mn_progress *progress = &r->trainer->progress;
   const struct mn_placement *rows = mn_loader_placement(r->trainer->loader);
   char train[64], test[64] = "";
@@ -501,7 +496,10 @@ static mn_status run(struct run *r, FILE *out) {
   mn_log_end(&r->log, r->trainer, ended);
   MN_TRY(mn_log_close(&r->log, MN_OK));
   if (mn_ranks_first(r->session.ranks)) report(r, out);
-  mn_status drawn = o->plot ? mn_plot(o->plot, r->replaces, r->mark, (char *[]){(char *)o->log}, 1) : MN_OK;
+  char picture[MN_ATOMIC_FILE_PATH];
+  mn_status drawn = MN_OK;
+  if (o->plot && mn_run_file(picture, o->run, MN_RUN_PLOT) == 0)
+    drawn = mn_plot(picture, 1, (char *[]){(char *)o->log}, 1);
   if (strcmp(ended, "signal") == 0) /* goes before a log too short for a picture */
     return mn_fail(MN_INTERRUPTED, "stopped by %s after step %ld of %ld; %s", strsignal(r->signal),
                    (long)*step, (long)horizon,
@@ -509,6 +507,19 @@ static mn_status run(struct run *r, FILE *out) {
   if (r->saves.failure.status == MN_OK) return drawn;
   return mn_fail(r->saves.failure.status, "%s: step %ld is saved, but an earlier save failed: %s",
                  o->checkpoint, (long)r->saves.snapshot, r->saves.failure.message);
+}
+
+/* After a new run that failed before its first save: renames the log that it began, so that the same command
+ * can be repeated, and prints the new name. */
+static mn_status leave(const struct mn_session *s, mn_status status) {
+  const struct mn_options *o = &s->options;
+  char best[MN_CHECKPOINT_PATH], kept[MN_ATOMIC_FILE_PATH];
+  struct mn_outcome outcome;
+  mn_outcome_note(&outcome, status);
+  if (access(o->checkpoint, F_OK) != 0 && mn_checkpoint_best(best, o->checkpoint) == MN_OK &&
+      access(best, F_OK) != 0 && mn_run_file_set_aside(kept, o->log, "unsaved") == MN_OK)
+    mn_announce(o, "log: %s, since nothing was saved", kept);
+  return mn_outcome_tell(&outcome);
 }
 
 mn_status mn_train(FILE *out, const struct mn_options *options) {
@@ -523,7 +534,7 @@ mn_status mn_train(FILE *out, const struct mn_options *options) {
   mn_progress_clear();
   const int unsaved = r.log.begun && !r.session.from;
   status = mn_log_close(&r.log, status);
-  if (unsaved && status != MN_OK) status = mn_owned_leave(&r.session, status);
+  if (unsaved && status != MN_OK) status = leave(&r.session, status);
   if (r.session.ranks && status != MN_OK) { /* at once: a launcher ends all ranks as soon as one has failed */
     if (*mn_message()) fprintf(stderr, "minnow: %s\n", mn_message());
     (void)mn_fail(status, "%s", "");

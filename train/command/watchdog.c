@@ -28,7 +28,7 @@ static struct {
   const char *what;
   double entered; /* mn_seconds() */
   int resumes, closing, open;
-  const char *checkpoint; /* NULL without --checkpoint */
+  const char *checkpoint; /* NULL without --run */
   int64_t count;          /* changes whenever the run gets on */
   int64_t step;           /* that is under way; 0 between steps */
   double longest;         /* of a step so far, in seconds; 0 before the first */

@@ -4,7 +4,7 @@
 #include <string.h>
 
 #include "train/checkpoint/layout.h"
-#include "train/runs/names.h"
+#include "train/runs/folder.h"
 
 /* Reads the file `name`. *damaged: it is damaged or missing, and an older one may take its place. */
 static mn_status read_one(struct mn_checkpoint **out, const char *name, int *damaged) {
@@ -13,8 +13,8 @@ static mn_status read_one(struct mn_checkpoint **out, const char *name, int *dam
   MN_TRY(mn_atomic_file_exists(name, &there));
   *damaged = 1;
   if (!there) return mn_fail(MN_NO_INPUT, "%s is missing", name);
-  mn_status status = mn_checkpoint_read(out, name, damaged, 0, 0);
-  if (status == MN_BAD_DATA && *damaged) status = mn_checkpoint_read(out, name, damaged, 0, 0);
+  mn_status status = mn_checkpoint_read(out, name, damaged, 0);
+  if (status == MN_BAD_DATA && *damaged) status = mn_checkpoint_read(out, name, damaged, 0);
   if (status != MN_BAD_DATA) *damaged = 0;
   return status;
 }
@@ -24,7 +24,7 @@ static mn_status read_one(struct mn_checkpoint **out, const char *name, int *dam
 static mn_status set_aside(const char *path, const char *damaged, char *skipped, size_t size) {
   for (int number = 0; number < MN_RUN_FILE_BEST; number++) {
     char name[MN_ATOMIC_FILE_PATH], renamed[MN_ATOMIC_FILE_PATH];
-    if (!damaged[number] || mn_run_file_number(name, sizeof name, path, number) != 0) continue;
+    if (!damaged[number] || mn_run_file_number(name, path, number) != 0) continue;
     MN_TRY(mn_run_file_set_aside(renamed, name, "damaged"));
     const size_t length = strlen(skipped);
     snprintf(skipped + length, size - length, "; kept as %s", renamed);
@@ -34,32 +34,26 @@ static mn_status set_aside(const char *path, const char *damaged, char *skipped,
 
 mn_status mn_checkpoint_load_newest(struct mn_checkpoint **out, const char *path,
                                     char used[MN_CHECKPOINT_PATH], char *skipped, size_t skipped_size) {
-  char resolved[MN_ATOMIC_FILE_PATH];
   char damaged[MN_RUN_FILE_BEST + 1] = {0}; /* by number: it is there, and does not verify */
   MN_REQUIRE(skipped_size > 0);
   *out = NULL;
   used[0] = skipped[0] = 0;
-  MN_TRY(mn_atomic_file_resolve(resolved, path));
   for (int number = 0; number <= MN_RUN_FILE_BEST; number++) {
     int passed;
-    if (mn_run_file_number(used, MN_CHECKPOINT_PATH, resolved, number) != 0) continue;
+    if (mn_run_file_number(used, path, number) != 0) continue;
     mn_status status = read_one(out, used, &passed);
     if (status != MN_OK && !passed) return status;
     if (status == MN_NO_INPUT && number > 0) continue;
-    const char *name =
-        status == MN_OK ? mn_text_find((*out)->options, (*out)->option_count, MN_RUN_NAME) : NULL;
-    if (status == MN_OK && (number == 0 || !name || strcmp(name, basename(used)) != 0)) {
-      status = set_aside(resolved, damaged, skipped, skipped_size);
+    if (status == MN_OK) {
+      status = set_aside(path, damaged, skipped, skipped_size);
       if (status != MN_OK) mn_checkpoint_free(*out), *out = NULL;
       return status;
     }
-    mn_checkpoint_free(*out), *out = NULL; /* the path of another run: y.2.h5 need not be y.h5's number 2 */
     const size_t length = strlen(skipped);
-    if (status != MN_OK)
-      snprintf(skipped + length, skipped_size - length, *skipped ? "; %s" : "%s", mn_message());
-    damaged[number] = status != MN_OK && status != MN_NO_INPUT;
+    snprintf(skipped + length, skipped_size - length, *skipped ? "; %s" : "%s", mn_message());
+    damaged[number] = status != MN_NO_INPUT;
   }
   if (!memchr(damaged, 1, sizeof damaged))
-    return mn_fail(MN_NO_INPUT, "there is no checkpoint %s: check the name, or start a new run", resolved);
+    return mn_fail(MN_NO_INPUT, "there is no checkpoint %s: check the name, or start a new run", path);
   return mn_fail(MN_BAD_DATA, "no checkpoint verifies: %s", skipped);
 }

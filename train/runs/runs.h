@@ -1,51 +1,37 @@
-/* The files of a run at the path that it saves to: the newest, the older ones that it keeps, the best; whose
- * they are, and the lock that keeps other runs away. */
+/* The checkpoints of a run, in its folder: the newest, the older ones that it keeps, the best; and the lock
+ * that keeps other processes away. */
 #ifndef MN_TRAIN_RUNS_RUNS_H
 #define MN_TRAIN_RUNS_RUNS_H
 
 #include "train/checkpoint/checkpoint.h"
 
-/* The run of a checkpoint, in texts of /config; each is "" if the file lacks it. `id` identifies the run by a
- * hash in hexadecimal digits: of its start and, behind a dot, of the changes since. `name` is the name of the
- * file which it saves to, without its folder. `source`, for a run that was forked from another's checkpoint,
- * is the other run's id, a blank and its name. */
-#define MN_RUN_ID "run"
-#define MN_RUN_NAME "saved_as"
-#define MN_RUN_SOURCE "forked_from"
-struct mn_run {
-  char id[40], name[MN_TEXT_VALUE], source[MN_TEXT_VALUE];
-};
-void mn_run_find(struct mn_run *out, const struct mn_text *texts, int count);
-
 /* Writes `checkpoint`, whose tensors mn_checkpoint_lay_out made, to `path`: new file in the same
  * folder, H5Fclose, fsync, rename, fsync of the folder. With keep > 1 the file that stood at PATH moves to
- * PATH with .1 before its ending (run.h5 → run.1.h5), that one to .2, up to keep − 1, by hard links and
- * renames, so that at no moment there is no whole `path`; a file system without links has a moment between
- * two renames. keep 1: it is replaced. A symbolic link stands for the file that it leads to, and that file's
- * permissions are kept. Only checkpoints of the same run (struct mn_run, in the options) are replaced, moved
- * or dropped. On any error `path` stands as it was, or, if only the sync of the folder failed, whole and new;
- * the oldest may be dropped already. MN_USAGE: keep outside 1 … MN_CHECKPOINT_KEEP; MN_NO_CREATE: a folder
- * that is not there or cannot be written, a path that is no regular file, another run's checkpoint or another
- * kind of file at one of the names; MN_IO: no space, a failing disk; MN_LIBRARY: HDF5 failed otherwise. Holds
- * the lock of data/hdf5/hdf5.h for 4 MiB at a time. One thread saves to a path at a time. */
+ * PATH with .1 before its ending (checkpoint.h5 → checkpoint.1.h5), that one to .2, up to keep − 1, by hard
+ * links and renames, so that at no moment there is no whole `path`; a file system without links has a moment
+ * between two renames. keep 1: it is replaced. A symbolic link stands for the file that it leads to, and that
+ * file's permissions are kept. On any error `path` stands as it was, or, if only the sync of the folder
+ * failed, whole and new; the oldest may be dropped already. MN_USAGE: keep outside 1 … MN_CHECKPOINT_KEEP;
+ * MN_NO_CREATE: a folder that is not there or cannot be written, a path that is no regular file; MN_IO: no
+ * space, a failing disk; MN_LIBRARY: HDF5 failed otherwise. Holds the lock of data/hdf5/hdf5.h for 4 MiB at a
+ * time. One thread saves to a path at a time. */
 MN_API mn_status mn_checkpoint_save(const struct mn_checkpoint *checkpoint, const char *path, int keep);
 
-/* The best checkpoint that a run keeps beside `path`: *best gets its name, run.h5 → run.best.h5 and
- * checkpoint.h5 → best.h5, beside the file that a symbolic link leads to. MN_NO_CREATE: a path that is too
- * long. */
+/* The best checkpoint that a run keeps: *best gets the name of best.h5 beside `path`. MN_NO_CREATE: a path
+ * that is too long. */
 MN_API mn_status mn_checkpoint_best(char best[MN_CHECKPOINT_PATH], const char *path);
 
-/* Locks `path` for the life of a run, by flock on the file PATH.lock, which mn_checkpoint_unlock removes; the
- * kernel ends the lock of a run that is killed. MN_NO_CREATE: another run holds it, or the file cannot be
- * created. On a file system without locks the run goes on without. */
-struct mn_checkpoint_lock;
-MN_API mn_status mn_checkpoint_lock(struct mn_checkpoint_lock **out, const char *path);
-MN_API void mn_checkpoint_unlock(struct mn_checkpoint_lock *lock); /* NULL is fine */
+/* Locks the folder `run` while a process trains, by flock on the file `lock` in it, which mn_run_unlock
+ * removes; the kernel ends the lock of a process that is killed. MN_NO_CREATE: another process holds it, or
+ * the file cannot be created. On a file system without locks the run goes on without. */
+struct mn_run_lock;
+MN_API mn_status mn_run_lock(struct mn_run_lock **out, const char *run);
+MN_API void mn_run_unlock(struct mn_run_lock *lock); /* NULL is fine */
 
-/* To resume: the newest of path, path.1, path.2 … that verifies, else the best (mn_checkpoint_best); those
- * that are runs of their own, by their names, do not count. *used gets its name, and *skipped, for people,
- * the newer ones that were passed over and the reasons, or "". Those are damaged, and are renamed (run.h5 →
- * run.damaged-1.h5), so that no later save replaces them. A newer file that is not a damaged checkpoint (of a
+/* To resume: the newest of path, path.1, path.2 … that verifies, else the best (mn_checkpoint_best). *used
+ * gets its name, and *skipped, for people, the newer ones that were passed over and the reasons, or "". Those
+ * are damaged, and are renamed (checkpoint.h5 → checkpoint.damaged-1.h5), so that no later save replaces
+ * them. A newer file that is not a damaged checkpoint (of a
  * newer format_version, of another kind, or one that cannot be opened or read from its disk) is never passed
  * over: its error is returned. MN_NO_INPUT without any checkpoint; MN_BAD_DATA if all are damaged: then they
  * keep their names. */
