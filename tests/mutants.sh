@@ -122,6 +122,7 @@ mutant() {
   train/command/plot.*) order=${alone:-test_command} ;;
   train/json.c | train/command/info.c) order=${alone:-test_inspect test_advice test_faults} ;;
   train/command/apply.c) order=${alone:-test_predict} ;;
+  train/command/saves.c) order=${alone:-test_pauses test_disk test_resume} ;;
   train/command/*) order=${alone:-test_pauses test_best test_disk test_training test_terminal} ;;
   train/*) order=${alone:-test_library test_arrays test_trainer test_trainer_errors test_nonfinite test_retake test_pauses test_training test_predict test_standardize} ;;
   *) order=$programs ;;

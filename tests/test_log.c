@@ -220,6 +220,22 @@ static void what_is_no_log_stays(void **state) {
   free(whole);
 }
 
+static void what_is_of_another_program_stays(void **state) {
+  static const char line[] = "{\"event\":\"step\",\"step\":1}\n";
+  struct mn_log log;
+  char text[64] = "", kept[] = "/tmp/minnow-kept-XXXXXX";
+  const int fd = mkstemp(kept);
+  assert_true(fd >= 0 && close(fd) == 0 && rename(path, kept) == 0);
+  append(line);
+  assert_int_equal(open_log(&log, 4), MN_NO_CREATE);
+  assert_non_null(strstr(mn_message(), "is no log of minnow train"));
+  assert_int_equal(mn_log_close(&log, MN_OK), MN_OK);
+  FILE *file = fopen(path, "r");
+  assert_true(file && fread(text, 1, sizeof text - 1, file) == strlen(line) && fclose(file) == 0);
+  assert_string_equal(text, line);
+  assert_int_equal(rename(kept, path), 0);
+}
+
 /* Saves go on between two lines of a log, so a run may have been stopped anywhere behind the last of them, by
  * an end that has its line or by a kill. It goes on to the log of a run that never stopped. */
 static void a_log_that_is_behind_is_gone_on_in(void **state) {
@@ -319,6 +335,7 @@ int main(void) {
       cmocka_unit_test(rates_and_memory),
       cmocka_unit_test(a_resumed_log_is_that_of_one_run),
       cmocka_unit_test(what_is_no_log_stays),
+      cmocka_unit_test(what_is_of_another_program_stays),
       cmocka_unit_test(a_log_that_is_behind_is_gone_on_in),
       cmocka_unit_test(a_line_that_does_not_fit_is_not_there),
       cmocka_unit_test(an_end_without_a_step_has_the_last_loss),

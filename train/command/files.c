@@ -65,11 +65,9 @@ static mn_status check_out(const struct mn_options *o) {
 }
 
 mn_status mn_files_check(const struct mn_options *o) {
-  const int plots = o->plot || o->command == MN_COMMAND_PLOT;
   if (o->out) MN_TRY(check_out(o));
-  const int found = plots ? system("[ -n \"$(command -v gnuplot)\" ]") : 0;
+  const int found = o->plot ? system("[ -n \"$(command -v gnuplot)\" ]") : 0;
   if (found == 0) return MN_OK;
   if (found < 0) return mn_fail(MN_LIBRARY, "gnuplot cannot be looked for: %s", strerror(errno));
-  return mn_fail(MN_LIBRARY, "%s needs gnuplot, which is not in PATH; install the package gnuplot-nox",
-                 o->plot ? "--plot" : "plot");
+  return mn_fail(MN_LIBRARY, "--plot needs gnuplot, which is not in PATH; install the package gnuplot-nox");
 }

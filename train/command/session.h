@@ -77,8 +77,8 @@ void mn_session_describe(const struct mn_session *session);
 /* ---- files.c: the files that options name ---- */
 
 /* Checks the files of a command before one is opened for writing. MN_USAGE: --out is a file that is also
- * read; MN_NO_CREATE, MN_IO: it exists, without --force, or cannot be created; MN_LIBRARY: a picture is to be
- * drawn without gnuplot in PATH. */
+ * read; MN_NO_CREATE, MN_IO: it exists, without --force, or cannot be created; MN_LIBRARY: --plot
+ * without gnuplot in PATH. */
 mn_status mn_files_check(const struct mn_options *options);
 
 /* *out: the path of the data that the checkpoint names by `text`, relative to the run's folder. One that is
