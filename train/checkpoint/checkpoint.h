@@ -118,8 +118,8 @@ MN_API mn_status mn_snapshot_restore(const struct mn_checkpoint *from, struct mn
  * not HDF5, no group /model, tensors that are missing, left over, or of another shape or type, which one
  * message lists all together, or a value that is not finite in the model's reals. After MN_NO_MEMORY and
  * MN_LIBRARY, where a copy to the device may have failed, some parameters may have the file's values and
- * others not. The values are added to *hash; NULL is fine. */
-MN_API mn_status mn_snapshot_load_weights(const char *path, struct mn_model *model, uint64_t *hash);
+ * others not. */
+MN_API mn_status mn_snapshot_load_weights(const char *path, struct mn_model *model);
 
 /* Opens the model in a file of mn_model_save, or in a checkpoint, on `device`, with MN_PLAN_STACK. `*out` is
  * the caller's, for mn_model_close; it borrows `device`. Errors: as mn_checkpoint_load and mn_model_open. A

@@ -1,7 +1,6 @@
 /* Reads weights alone, which may come from any program: floats of any width in the group /model, under the
  * parameters' names. */
 #include <stdio.h>
-#include <xxhash.h>
 
 #include "train/checkpoint/reader.h"
 
@@ -69,14 +68,10 @@ mn_status mn_weights_sizes(const char *path, struct mn_model_config *config) {
   return mn_reader_run(read_shapes, &reader, path, "copy or write it anew", 1);
 }
 
-mn_status mn_snapshot_load_weights(const char *path, struct mn_model *model, uint64_t *hash) {
+mn_status mn_snapshot_load_weights(const char *path, struct mn_model *model) {
   struct mn_checkpoint *weights;
   MN_TRY(mn_describe_model(&weights, model));
   mn_status status = mn_weights_read(weights, path);
-  for (int i = 0; hash && i < model->count && status == MN_OK; i++) {
-    const struct mn_checkpoint_tensor *t = &weights->tensors[i];
-    *hash = XXH3_64bits_withSeed(t->value, (size_t)(t->rows * t->cols) * t->real, *hash);
-  }
   if (status == MN_OK && (status = mn_snapshot_restore(weights, model, NULL, NULL)) == MN_BAD_DATA)
     status = mn_fail(status, "%s: %s", path, mn_message());
   mn_checkpoint_free(weights);

@@ -319,7 +319,7 @@ mn_status mn_session_train(struct mn_session *s, const struct mn_options *option
     p->position = p->samples % p->rows;
     return MN_OK;
   }
-  if (o->init) return mn_snapshot_load_weights(o->init, s->model, &s->weights);
+  if (o->init) return mn_snapshot_load_weights(o->init, s->model);
   return o->dry_run ? MN_OK : mn_model_initialise(s->model, o->seed);
 }
 
@@ -490,7 +490,7 @@ mn_status mn_session_read(struct mn_session *s, const struct mn_options *options
                             : trained         ? trained
                                               : "fp32"));
   MN_TRY(mn_model_open(&s->model, s->device, &config));
-  return checkpoint ? restore(s, NULL) : mn_snapshot_load_weights(o->checkpoint, s->model, NULL);
+  return checkpoint ? restore(s, NULL) : mn_snapshot_load_weights(o->checkpoint, s->model);
 }
 
 void mn_session_close(struct mn_session *s) {

@@ -27,7 +27,6 @@ struct mn_session {
   struct mn_checkpoint *from;     /* what was resumed or read; NULL for a new run and for weights alone */
   char from_path[MN_CHECKPOINT_PATH];
   struct mn_progress progress;         /* of a resumed run */
-  uint64_t weights;                    /* a hash of --init's */
   struct mn_columns columns[MN_SIDES]; /* of x and real y in a new run, of all rows or some; or cols 0 */
   int64_t whole; /* rows of --data if --validation divided them into train and test; else 0 */
   int others;    /* eval, predict: these are not the rows that the run held some out of */
