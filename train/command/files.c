@@ -7,25 +7,39 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 #include "train/runs/folder.h"
 
 /* ---- the data of a run ---- */
 
+/* The absolute path of a file, links in its folder resolved. Returns 0, or −1 with errno. */
+static int find_real(char out[PATH_MAX], const char *path) {
+  char folder[PATH_MAX];
+  const char *base = basename(path);
+  snprintf(folder, sizeof folder, "%.*s.", (int)(base - path), path);
+  if (!realpath(folder, out)) return -1;
+  snprintf(out + strlen(out), PATH_MAX - strlen(out), "/%s", base);
+  return 0;
+}
+
 void mn_files_find(const struct mn_session *s, const char *text, char out[MN_CHECKPOINT_PATH]) {
+  char here[PATH_MAX], real[PATH_MAX];
   if (*text == '/' || mn_run_file(out, s->options.run, text) != 0)
     snprintf(out, MN_CHECKPOINT_PATH, "%s", text);
+  if (!getcwd(here, sizeof here) || find_real(real, out) != 0) return;
+  const size_t above = strlen(here);
+  const int inside = strncmp(real, here, above) == 0 && real[above] == '/';
+  snprintf(out, MN_CHECKPOINT_PATH, "%s", inside ? real + above + 1 : real);
 }
 
 mn_status mn_files_name(const struct mn_session *s, char out[MN_TEXT_VALUE]) {
   const struct mn_options *o = &s->options;
-  char run[PATH_MAX], folder[PATH_MAX], data[PATH_MAX];
+  char run[PATH_MAX], data[PATH_MAX];
   size_t same = 0, used = 0;
   if (!realpath(o->run, run)) return mn_fail(MN_NO_CREATE, "--run %s: %m; name another folder", o->run);
-  snprintf(folder, sizeof folder, "%.*s.", (int)(basename(o->data) - o->data), o->data);
-  if (!realpath(folder, data)) return mn_fail(MN_NO_INPUT, "--data %s: %m; name another file", o->data);
+  if (find_real(data, o->data) != 0) return mn_fail(MN_NO_INPUT, "--data %s: %m; name another file", o->data);
   strncat(run, "/", sizeof run - strlen(run) - 1);
-  snprintf(data + strlen(data), sizeof data - strlen(data), "/%s", basename(o->data));
   for (size_t i = 0; run[i] && run[i] == data[i]; i++)
     if (run[i] == '/') same = i + 1;
   for (const char *up = run + same; (up = strchr(up, '/')) && used + 3 < MN_TEXT_VALUE; up++, used += 3)

@@ -80,8 +80,8 @@ void mn_session_describe(const struct mn_session *session);
  * without gnuplot in PATH. */
 mn_status mn_files_check(const struct mn_options *options);
 
-/* *out: the path of the data that the checkpoint names by `text`, relative to the run's folder. One that is
- * too long is cut off. */
+/* *out: the path of the data that the checkpoint names by `text`, relative to the run's folder: as short as a
+ * user in the current folder would write it. One that is too long is cut off. */
 void mn_files_find(const struct mn_session *session, const char *text, char out[MN_CHECKPOINT_PATH]);
 
 /* The reverse: the path of --data as the checkpoint is to name it. MN_NO_CREATE: as a text that is too long;

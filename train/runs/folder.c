@@ -55,9 +55,10 @@ mn_status mn_run_file_set_aside(char name[MN_ATOMIC_FILE_PATH], const char *path
 mn_status mn_run_make(const char *run, int *made) {
   *made = mkdir(run, 0777) == 0;
   if (*made || errno == EEXIST) return MN_OK;
-  return mn_fail(MN_NO_CREATE,
-                 "cannot make the folder --run %s: %s; name one in a folder that can be written", run,
-                 strerror(errno));
+  return mn_fail(MN_NO_CREATE, "cannot make the folder --run %s: %s; %s", run, strerror(errno),
+                 errno == ENOENT         ? "make the folder above it (mkdir -p), or name another"
+                 : errno == ENAMETOOLONG ? "name a shorter one"
+                                         : "name one in a folder that can be written");
 }
 
 struct search {
