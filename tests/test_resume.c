@@ -286,13 +286,14 @@ static void a_finished_run_goes_on(void **state) {
 
 static void what_makes_the_model_may_not(void **state) {
   static const char *const refused[][2] = {
-      {"--hidden 16", "--hidden 16|with 8"}, {"--hidden 8,8", "--hidden 8,8|with 8"},
-      {"--groups 4", "--groups 4|with 2"},   {"--head 5", "--head 5|with auto"},
-      {"--eps 1e-3", "--eps 0.001|1e-05"},   {"--slope 0.2", "--slope 0.2|with 0.01"},
-      {"--seed 3", "--seed 3|with 0"},       {"--precision fp64", "--precision fp64|with fp32"},
-      {"--batch 8", "--batch 8|with 6"},     {"--accumulate 2", "--accumulate 2|with 1"},
-      {"--plan none", "--plan none|stack"},  {"--synthetic 24 --in 4", "--synthetic 24|--data ../rows.h5"},
-      {"--loss mse", "3 numbers|1 numbers"}, {"--warmup 5 --seed 1", "--seed 1"},
+      {"--hidden 16", "--hidden 16|with 8"},   {"--hidden 8,8", "--hidden 8,8|with 8"},
+      {"--groups 4", "--groups 4|with 2"},     {"--head 5", "--head 5|with auto"},
+      {"--eps 1e-3", "--eps 0.001|1e-05"},     {"--slope 0.2", "--slope 0.2|with 0.01"},
+      {"--seed 3", "--seed 3|with 0"},         {"--precision fp64", "--precision fp64|with fp32"},
+      {"--batch 8", "--batch 8|with 6"},       {"--accumulate 2", "--accumulate 2|with 1"},
+      {"--plan none", "--plan none|stack"},    {"--synthetic 24 --in 4", "--synthetic 24|--data ../rows.h5"},
+      {"--loss mse", "3 numbers|1 numbers"},   {"--warmup 5 --seed 1", "--seed 1"},
+      {"--optimizer adamw", "adamw|with sgd"}, {"--beta2 0.9", "--beta2 is not for --optimizer sgd"},
   };
   for (size_t i = 0; i < COUNT(refused); i++) {
     char line[256];
@@ -492,7 +493,8 @@ static void put_text(hid_t file, const char *name, const char *words) {
 }
 
 static void an_older_checkpoint_is_resumed(void **state) {
-  static const char *const later[] = {"log-every", "data_rows"}, *const gone[] = {"log", "run", "saved_as"};
+  static const char *const later[] = {"log-every", "data_rows", "optimizer", "beta1", "beta2", "adam-eps"},
+                           *const gone[] = {"log", "run", "saved_as"};
   assert_int_equal(mkdir("old", 0777), 0);
   copy("old/checkpoint.h5", "part.h5");
   hid_t access = H5Pcreate(H5P_FILE_ACCESS);
@@ -504,6 +506,8 @@ static void an_older_checkpoint_is_resumed(void **state) {
     assert_true(H5Adelete_by_name(file, "config", later[i], H5P_DEFAULT) >= 0);
   for (size_t i = 0; i < COUNT(gone); i++) put_text(file, gone[i], "../whole/log.jsonl");
   assert_true(H5Fclose(file) >= 0 && H5Pclose(access) >= 0);
+  const char *line = QUIET "--run old --resume --optimizer adamw"; /* before there was a choice it was SGD */
+  assert_complains(line, run(line), 65, "no exp_avg for blocks.0.fc.weight; resume with its own");
   run_well(QUIET "--run old --resume --stop-at 9");
   run_well(QUIET "--run old --resume");
   run_well("diff old/checkpoint.h5 whole/checkpoint.h5");
