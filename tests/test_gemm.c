@@ -162,7 +162,7 @@ static void products_update_as_gradients_do(void **state) {
       const struct rule rule = rules[i / 2];
       const int large = on_cuda(*state) && (i / 2 == MOMENTUM_DECAY || i / 2 == ADAMW);
       const int given = i % 2 || needs_memory(m.device, rule);
-      for (int k = 0; k < (!large ? 7 : m.device->planes && !quick() ? 9 : 8); k++) {
+      for (int k = 0; k < (!large ? (quick() ? 4 : 7) : m.device->planes && !quick() ? 9 : 8); k++) {
         const struct sizes z = sizes[k];
         struct mn_operand dz, x;
         struct parameter w;

@@ -145,8 +145,6 @@ static void nesterov_goes_with_the_momentum(void **state) {
   assert_complains(line, run(line), 64, "--nesterov needs --momentum above 0");
 }
 
-/* A finished run goes on; the schedule is taken over the new horizon, as if it had been that from the start.
- */
 /* Of each option of train an example behind the base, which is of rows or without any. */
 #define SIZES "--hidden 8 --groups 2 --batch 6 --epochs 4 "
 #define ROWS "--data %1$c/rows.h5 "
