@@ -22,9 +22,6 @@ wide=$(LC_ALL=C.UTF-8 grep -nE '^.{111,}' "${sources[@]}" | grep -v '^tests/' | 
 
 tests/test_core.sh lists >&2 || complain "tests/test_core.sh: there is more to read than before, or a file of the tour is gone"
 
-# A mutant whose text is gone would be noticed only when all of them run.
-TEXTS=1 tests/mutants.sh >&2 || complain "tests/mutants.sh: these rows need the new text"
-
 # may_include FOLDER OTHER…: the sources of FOLDER may include those of FOLDER itself and of the others named, and no more. A folder
 # that has sources and no row here is an error, as is a row whose folder has no sources.
 declare -A allowed=()

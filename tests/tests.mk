@@ -93,8 +93,8 @@ threads: $(BUILD)/minnow ### samples a second on the CPU beside busy processes, 
 
 test-determinism: $(BUILD)/minnow ### COUNT=100 runs of the demo, and small ones in each precision, one result each (ARGS="--device auto")
 	$(Q)MINNOW=$(BUILD)/minnow CC="$(CC)" COUNT=$(or $(COUNT),100) tests/determinism.sh $(ARGS)
-test-mutants: ### the code is broken in many ways, and the tests fail
-	$(Q)tests/mutants.sh
+test-mutants: ### the code is broken in many ways, and the tests fail (COUNT=100, SEED=1; ARGS=layers: there)
+	$(Q)tests/mutants.py $(ARGS)
 test-valgrind: PROGRAMS += valgrind
 test-valgrind: packages $(BUILD)/minnow ### every command under memcheck
 	$(Q)MINNOW=$(BUILD)/minnow tests/valgrind.sh
