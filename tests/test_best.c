@@ -324,6 +324,23 @@ static void the_best_from_now_on(void **state) {
   mn_checkpoint_free(c);
 }
 
+/* A checkpoint that was taken out of its folder without its best, and killed behind the first best there: it goes
+ * on as if that file were not there. */
+static void a_worse_best_is_not_the_best(void **state) {
+  remove_runs();
+  run_line(NUMBERS "--best --run b --stop-at %d", STEPS_AN_EPOCH);
+  assert_int_equal(mkdir("s", 0777) | rename("b/best.h5", "s/best.h5"), 0);
+  run_line("train --quiet --device cpu --run b --resume --stop-at %d", 9 * STEPS_AN_EPOCH);
+  assert_int_equal(unlink("b/best.h5"), 0);
+  assert_int_equal(link("b/checkpoint.h5", "s/checkpoint.h5"), 0);
+  struct mn_checkpoint *c = loaded("s/best.h5"), *newest = loaded("s/checkpoint.h5");
+  assert_true(c->progress.best < newest->progress.best);
+  mn_checkpoint_free(c), mn_checkpoint_free(newest);
+  for (int i = 0; i < 2; i++) run_line("train --quiet --device cpu --run %s --resume", i ? "s" : "b");
+  assert_same("s/checkpoint.h5", "b/checkpoint.h5");
+  assert_same("s/best.h5", "b/best.h5");
+}
+
 static void what_cannot_be_kept_is_refused(void **state) {
   remove_runs();
   assert_int_equal(mkdir("s", 0777) | mkdir("folder", 0777) | mkdir("folder/best.h5", 0777), 0);
@@ -358,12 +375,13 @@ static int prepare(void **state) {
 
 int main(void) {
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(the_best_accuracy_is_kept),   cmocka_unit_test(the_least_loss_is_kept),
-      cmocka_unit_test(each_evaluation_counts),      cmocka_unit_test(the_best_evaluates_as_it_did),
-      cmocka_unit_test(patience_with_accuracy),      cmocka_unit_test(patience_with_loss),
-      cmocka_unit_test(an_older_checkpoint_is_read), cmocka_unit_test(other_rows_are_given_patience),
-      cmocka_unit_test(a_copy_of_the_best_goes_on),  cmocka_unit_test(the_best_alone_is_resumed),
-      cmocka_unit_test(the_best_from_now_on),        cmocka_unit_test(what_cannot_be_kept_is_refused),
+      cmocka_unit_test(the_best_accuracy_is_kept),      cmocka_unit_test(the_least_loss_is_kept),
+      cmocka_unit_test(each_evaluation_counts),         cmocka_unit_test(the_best_evaluates_as_it_did),
+      cmocka_unit_test(patience_with_accuracy),         cmocka_unit_test(patience_with_loss),
+      cmocka_unit_test(an_older_checkpoint_is_read),    cmocka_unit_test(other_rows_are_given_patience),
+      cmocka_unit_test(a_copy_of_the_best_goes_on),     cmocka_unit_test(the_best_alone_is_resumed),
+      cmocka_unit_test(the_best_from_now_on),           cmocka_unit_test(a_worse_best_is_not_the_best),
+      cmocka_unit_test(what_cannot_be_kept_is_refused),
   };
   return cmocka_run_group_tests(tests, prepare, tear_down);
 }

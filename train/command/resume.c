@@ -104,9 +104,14 @@ mn_status mn_resume_data(struct mn_session *s, struct mn_progress *p, const stru
   if (same && strlen(then) > strlen(s->fingerprint))
     snprintf(s->fingerprint, sizeof s->fingerprint, "%s", then);
   if (o->data && !same && named && mn_resume_find(s, "data")) note_change(s, mn_option_find("data"));
+  /* A file that is worse was written by this run, anew from a checkpoint that came without its best. */
   if (o->best && isfinite(p->best)) {
+    struct mn_checkpoint *found = NULL;
     MN_TRY(mn_checkpoint_best(best, o->checkpoint));
-    MN_TRY(mn_atomic_file_exists(best, &kept));
+    const mn_status status = mn_checkpoint_load(&found, best);
+    kept = status == MN_OK && found->progress.best >= p->best;
+    mn_checkpoint_free(found);
+    if (status == MN_IO || status == MN_NO_MEMORY) return status;
   }
   if (!kept || mn_text_find(s->changed, s->changes, "best") || mn_text_find(s->changed, s->changes, "data"))
     p->best = -INFINITY, p->best_epoch = p->epoch; /* patience counts from here */
