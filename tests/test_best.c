@@ -339,6 +339,12 @@ static void a_worse_best_is_not_the_best(void **state) {
   for (int i = 0; i < 2; i++) run_line("train --quiet --device cpu --run %s --resume", i ? "s" : "b");
   assert_same("s/checkpoint.h5", "b/checkpoint.h5");
   assert_same("s/best.h5", "b/best.h5");
+  /* One that is damaged is told, and replaced. */
+  write_text("b/best.h5", "not whole");
+  const struct result *r = run("train --quiet --device cpu --run b --resume --epochs 14");
+  assert_succeeds("resume", r);
+  assert_non_null(strstr(r->err, "warning: b/best.h5 is no HDF5 file"));
+  mn_checkpoint_free(loaded("b/best.h5"));
 }
 
 static void what_cannot_be_kept_is_refused(void **state) {

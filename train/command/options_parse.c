@@ -110,7 +110,7 @@ static mn_status refuse(enum mn_command command, int key, const char *word) {
                      "%s has no option '%.*s', which is one of %s's: minnow %s --help lists its own", name,
                      length, word, mn_command_rows[ffs((int)mn_option_rows[i].commands) - 1].name, name);
   if (!meant && length > 2) meant = find_meant(word + 2, (size_t)length - 2, &command);
-  const int older = command == MN_COMMAND_TRAIN && strncmp(word, "--checkpoint", (size_t)length) == 0;
+  const int older = command == MN_COMMAND_TRAIN && length == 12 && strncmp(word, "--checkpoint", 12) == 0;
   if (meant)
     return mn_fail(MN_USAGE, "%s has no option '%.*s'; did you mean --%s?%s", name, length, word, meant,
                    older ? " A run is a folder, --run DIR; the run of a file goes on in one: mkdir run && mv "

@@ -5,6 +5,8 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "engine/ranks/ranks.h"
+#include "kernels/text.h"
 #include "train/checkpoint/atomic_file.h"
 #include "train/command/announce.h"
 
@@ -108,10 +110,13 @@ mn_status mn_resume_data(struct mn_session *s, struct mn_progress *p, const stru
   if (o->best && isfinite(p->best)) {
     struct mn_checkpoint *found = NULL;
     MN_TRY(mn_checkpoint_best(best, o->checkpoint));
-    const mn_status status = mn_checkpoint_load(&found, best);
-    kept = status == MN_OK && found->progress.best >= p->best;
+    MN_TRY(mn_atomic_file_exists(best, &kept));
+    const mn_status status = kept ? mn_checkpoint_load(&found, best) : MN_OK;
+    if (status != MN_OK && status != MN_BAD_DATA) return status;
+    if (status == MN_BAD_DATA && mn_ranks_first(s->ranks))
+      mn_escape_print(stderr, "minnow: warning: %s; the best from here on replaces it\n", mn_message());
+    kept = found && found->progress.best >= p->best;
     mn_checkpoint_free(found);
-    if (status == MN_IO || status == MN_NO_MEMORY) return status;
   }
   if (!kept || mn_text_find(s->changed, s->changes, "best") || mn_text_find(s->changed, s->changes, "data"))
     p->best = -INFINITY, p->best_epoch = p->epoch; /* patience counts from here */

@@ -498,8 +498,10 @@ static mn_status run(struct run *r, FILE *out) {
   if (mn_ranks_first(r->session.ranks)) report(r, out);
   char picture[MN_ATOMIC_FILE_PATH];
   mn_status drawn = MN_OK;
-  if (o->plot && mn_run_file(picture, o->run, MN_RUN_PLOT) == 0)
+  if (o->plot) {
+    MN_REQUIRE(mn_run_file(picture, o->run, MN_RUN_PLOT) == 0); /* shorter than the checkpoint's */
     drawn = mn_plot(picture, 1, (char *[]){(char *)o->log}, 1);
+  }
   if (strcmp(ended, "signal") == 0) /* goes before a log too short for a picture */
     return mn_fail(MN_INTERRUPTED, "stopped by %s after step %ld of %ld; %s", strsignal(r->signal),
                    (long)*step, (long)horizon,
