@@ -30,7 +30,6 @@ HDF5_CFLAGS := $(shell pkg-config --cflags hdf5-serial 2>/dev/null || pkg-config
 HDF5_LIBS   := $(shell pkg-config --libs hdf5-serial 2>/dev/null || pkg-config --libs hdf5 2>/dev/null || echo -lhdf5)
 JSON_CFLAGS := $(shell pkg-config --cflags jansson 2>/dev/null)
 JSON_LIBS   := $(shell pkg-config --libs jansson 2>/dev/null || echo -ljansson)
-ZLIB_LIBS   := $(shell pkg-config --libs zlib 2>/dev/null || echo -lz)
 HASH_LIBS   := $(shell pkg-config --libs libxxhash 2>/dev/null || echo -lxxhash)
 CMOCKA_LIBS := -lcmocka
 
@@ -41,7 +40,7 @@ WARN     := -Wall -Wextra -Wno-unused-parameter -Wshadow -Wstrict-prototypes -Wm
 HARDEN   := $(if $(SANITIZE),-fsanitize=$(SANITIZE) -fno-omit-frame-pointer -fno-sanitize-recover=all)
 override CFLAGS += -std=c11 -D_GNU_SOURCE -I. $(OPTIMIZE) $(WARN) $(HARDEN) -fPIC -fvisibility=hidden -fopenmp -ffp-contract=off -fno-math-errno \
             -fno-trapping-math $(HDF5_CFLAGS) $(JSON_CFLAGS) $(if $(filter 1,$(CUDA)),-DMN_CUDA)
-override LDLIBS += $(HDF5_LIBS) $(JSON_LIBS) $(ZLIB_LIBS) $(HASH_LIBS) -lpthread -ldl -lm
+override LDLIBS += $(HDF5_LIBS) $(JSON_LIBS) $(HASH_LIBS) -lpthread -ldl -lm
 override LDFLAGS += $(HARDEN) -fopenmp
 
 comma := ,
@@ -91,7 +90,7 @@ $(BUILD)/$(SHARED): $(OBJECTS)
 	$(Q)ln -sf $(SHARED) $(BUILD)/$(SONAME) && ln -sf $(SONAME) $(BUILD)/libminnow.so
 
 # Once for each set of flags, and before anything is compiled: a library that is missing is named in one line.
-PACKAGES = HDF5_LIBS="$(HDF5_LIBS)" JSON_LIBS="$(JSON_LIBS)" ZLIB_LIBS="$(ZLIB_LIBS)" HASH_LIBS="$(HASH_LIBS)" CMOCKA_LIBS="$(CMOCKA_LIBS)" train/install/packages.sh
+PACKAGES = HDF5_LIBS="$(HDF5_LIBS)" JSON_LIBS="$(JSON_LIBS)" HASH_LIBS="$(HASH_LIBS)" CMOCKA_LIBS="$(CMOCKA_LIBS)" train/install/packages.sh
 $(BUILD)/found: $(BUILD)/flags.cc
 	$(Q)$(PACKAGES) --build -- $(CC) $(CFLAGS) $(LDFLAGS) && touch $@
 	$(Q)$(if $(filter 1,$(CUDA)),echo "  CUDA for $(CUDA_ARCH) takes minutes to compile; make CUDA=0 leaves it out and takes seconds")

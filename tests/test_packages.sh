@@ -22,7 +22,6 @@ expect() {
 expect ""
 expect libhdf5-dev HDF5_LIBS=-lminnow-none
 expect libjansson-dev JSON_LIBS=-lminnow-none
-expect zlib1g-dev ZLIB_LIBS=-lminnow-none
 expect libxxhash-dev HASH_LIBS=-lminnow-none
 expect libcmocka-dev CMOCKA_LIBS=-lminnow-none
 # A clang without its OpenMP, as far as packages.sh can tell: with -fopenmp nothing links.

@@ -1,5 +1,5 @@
 /* Finds the objects in HDF5 files, and refuses those that cannot be read safely; see file.h. Files are
- * opened in open.c, elements read in chunk.c. */
+ * opened in open.c, elements read in elements.c. */
 #include "data/hdf5/file.h"
 
 #include <errno.h>
@@ -12,15 +12,9 @@
  * filters pack constant data tighter. */
 enum { DENSEST = 1 << 14 };
 
-/* A name that no link or attribute has, since it is longer than the header that would hold it. Looking it up
- * reads every link or attribute in an object's header. HDF5 1.10.8 goes through links and attributes in an
- * order by a table that it fills first, and if one of them cannot be read, it frees the unset rest of the
- * table: so all are read before HDF5 sorts them. */
-static const char *absent(void) {
-  static char name[(1 << 16) + 2]; /* a message of an object's header has at most 64 KiB */
-  if (!*name) memset(name, 'a', sizeof name - 1);
-  return name;
-}
+/* HDF5 unpacks a whole chunk for any of its elements, and keeps so many bytes of chunks of a dataset, or one
+ * chunk if that is larger. */
+enum { KEPT = 256 << 20, KEPT_SLOTS = 20011 };
 
 /* ---- types and shapes in words ---- */
 
@@ -85,13 +79,30 @@ static int describe_type(struct mn_hdf5_object *object, hid_t type) {
          well_formed(type, object->class);
 }
 
+/* Whether fletcher32 is among the filters, and which one this HDF5 lacks. */
+static int describe_filters(struct mn_hdf5_object *object, hid_t creation) {
+  object->filters = H5Pget_nfilters(creation);
+  for (int i = 0; i < object->filters; i++) {
+    unsigned flags;
+    size_t values = 0;
+    char name[sizeof object->lacking] = "";
+    const H5Z_filter_t id =
+        H5Pget_filter2(creation, (unsigned)i, &flags, &values, NULL, sizeof name, name, NULL);
+    if (id < 0) return 0;
+    object->checksum |= id == H5Z_FILTER_FLETCHER32;
+    if (H5Zfilter_avail(id) > 0) continue;
+    object->lacks = id;
+    memcpy(object->lacking, name, sizeof name - 1);
+  }
+  return object->filters >= 0;
+}
+
 /* The layout, shape and stored bytes; of a virtual dataset the layout alone: more would open other files. */
 static int describe_storage(struct mn_hdf5_object *object, hid_t creation) {
   object->layout = H5Pget_layout(creation);
   int external = H5Pget_external_count(creation);
   object->external = external > 0;
-  object->filters = H5Pget_nfilters(creation);
-  if (object->layout < 0 || external < 0 || object->filters < 0) return 0;
+  if (object->layout < 0 || external < 0 || !describe_filters(object, creation)) return 0;
   if (object->layout == H5D_VIRTUAL) return 1;
   hid_t space = H5Dget_space(object->id);
   if (space < 0) return 0;
@@ -110,9 +121,24 @@ static mn_status describe_dataset(struct mn_hdf5_file *file, struct mn_hdf5_obje
   hid_t type = H5Dget_type(object->id), creation = H5Dget_create_plist(object->id);
   int whole = type >= 0 && creation >= 0 && describe_type(object, type) && describe_storage(object, creation);
   mn_status status = whole ? MN_OK : mn_hdf5_damaged(file, object->name, NULL);
-  if (whole && object->layout == H5D_CHUNKED) status = mn_hdf5_chunks_open(file, object, creation);
   if (creation >= 0) H5Pclose(creation);
   if (type >= 0) H5Tclose(type);
+  return status;
+}
+
+/* Opens a chunked dataset anew, with more memory for its chunks than HDF5's 1 MiB. */
+static mn_status keep_chunks(struct mn_hdf5_file *file, hid_t parent, const char *name,
+                             struct mn_hdf5_object *object) {
+  uint64_t chunk = object->element;
+  for (int i = 0; i < object->rank; i++)
+    if (__builtin_mul_overflow(chunk, object->chunk[i], &chunk)) return MN_OK; /* mn_hdf5_check refuses it */
+  hid_t access = H5Pcreate(H5P_DATASET_ACCESS);
+  H5Oclose(object->id);
+  object->id = -1;
+  if (access >= 0 && H5Pset_chunk_cache(access, KEPT_SLOTS, chunk > KEPT ? chunk : KEPT, 1) >= 0)
+    object->id = H5Dopen2(parent, name, access);
+  const mn_status status = object->id >= 0 ? MN_OK : mn_hdf5_damaged(file, name, NULL);
+  if (access >= 0) H5Pclose(access);
   return status;
 }
 
@@ -130,7 +156,8 @@ static mn_status open_object(struct mn_hdf5_file *file, hid_t parent, const char
   const H5I_type_t type = H5Iget_type(object->id);
   if (type < 0) return mn_hdf5_damaged(file, name, NULL);
   object->kind = type == H5I_GROUP ? MN_HDF5_GROUP : type == H5I_DATASET ? MN_HDF5_DATASET : MN_HDF5_OTHER;
-  return type == H5I_DATASET ? describe_dataset(file, object) : MN_OK;
+  if (type == H5I_DATASET) MN_TRY(describe_dataset(file, object));
+  return object->layout == H5D_CHUNKED ? keep_chunks(file, parent, name, object) : MN_OK;
 }
 
 /* Opens `name` in `parent`. All names in it but the last are groups, reached by hard links, as the caller has
@@ -171,7 +198,6 @@ mn_status mn_hdf5_find(struct mn_hdf5_file *file, const struct mn_hdf5_object *p
 
 void mn_hdf5_release(struct mn_hdf5_object *object) {
   mn_hdf5_lock();
-  mn_hdf5_chunks_close(object->chunks);
   if (object->id >= 0) H5Oclose(object->id);
   mn_hdf5_unlock();
   *object = (struct mn_hdf5_object){.name = object->name, .kind = MN_HDF5_NOTHING, .id = -1};
@@ -197,9 +223,8 @@ mn_status mn_hdf5_members(struct mn_hdf5_file *file, const struct mn_hdf5_object
   H5G_info_t info;
   mn_status status = MN_OK;
   mn_hdf5_lock();
-  /* Reads each link without a table of them (see absent above): first those in the group's header, then those
-   * beside it. Then one iteration takes the names: HDF5 makes a table of all for each name by index. */
-  if (H5Gget_info(group->id, &info) < 0 || H5Lexists(group->id, absent(), H5P_DEFAULT) < 0 ||
+  /* Counts those that can be read, and then takes the names. */
+  if (H5Gget_info(group->id, &info) < 0 ||
       H5Literate(group->id, H5_INDEX_NAME, H5_ITER_NATIVE, NULL, take_link, &counted) < 0)
     status = mn_hdf5_damaged(file, group->name, NULL);
   else if (info.nlinks != counted.count)
@@ -307,7 +332,6 @@ struct attributes {
 static herr_t take_attribute(hid_t id, const char *name, const H5A_info_t *info, void *data) {
   struct attributes *all = data;
   struct mn_hdf5_value value;
-  if (!all) return 0;
   all->status = mn_hdf5_attribute(all->file, all->object, name, all->variable, &value);
   if (all->status == MN_OK && all->take) all->status = all->take(all->data, name, &value);
   return all->status == MN_OK ? 0 : -1;
@@ -317,12 +341,7 @@ mn_status mn_hdf5_attributes(struct mn_hdf5_file *file, const struct mn_hdf5_obj
                              int variable, mn_hdf5_take *take, void *data) {
   struct attributes all = {file, object, variable, take, data, MN_OK};
   mn_hdf5_lock();
-  /* First reads each without a table of them (see absent above): those in the object's header, then those
-   * beside it. */
-  herr_t result = H5Aexists(object->id, absent());
-  if (result >= 0)
-    result = H5Aiterate2(object->id, H5_INDEX_NAME, H5_ITER_NATIVE, NULL, take_attribute, NULL);
-  if (result >= 0) result = H5Aiterate2(object->id, order, H5_ITER_INC, NULL, take_attribute, &all);
+  herr_t result = H5Aiterate2(object->id, order, H5_ITER_INC, NULL, take_attribute, &all);
   if (result < 0 && all.status == MN_OK) all.status = mn_hdf5_damaged(file, object->name, NULL);
   mn_hdf5_unlock();
   return all.status;

@@ -3,8 +3,8 @@
  * A file may come from anywhere, and libhdf5 has memory errors on files that are damaged or made to mislead
  * it. So a child process tries a file out before it is opened (open.c). Soft and external links are not
  * followed, and storage in another file is not opened. mn_hdf5_check compares a dataset's declared size with
- * the stored bytes before memory is allocated. Chunks are unpacked without HDF5 (chunk.c). Elements of
- * variable length and chunks of other filters are read in a child process.
+ * the stored bytes before memory is allocated. Elements of variable length are read in a child process.
+ * Chunks are HDF5's to unpack: a file made with chunks that are too short for it has no defence here.
  *
  * Every function takes the lock of hdf5.h itself. Errors: MN_IO if the disk failed, else MN_BAD_DATA, with
  * one line that names the file, the object and a remedy. */
@@ -45,14 +45,13 @@ struct mn_hdf5_object {
   hsize_t shape[MN_HDF5_RANK]; /* rank 0 if the layout is virtual: asking would open other files */
   hsize_t chunk[MN_HDF5_RANK]; /* if the layout is H5D_CHUNKED */
   H5D_layout_t layout;
-  int external;                  /* the storage is in other files, as also with the layout H5D_VIRTUAL */
-  int filters, checksum;         /* the number of filters; whether fletcher32 is one */
-  int lacks;                     /* the number of a filter that this HDF5 lacks, else 0 */
-  char lacking[64];              /* that filter's name */
-  haddr_t offset;                /* of contiguous elements in the file, else HADDR_UNDEF */
-  uint64_t bytes, stored;        /* of all elements (at most UINT64_MAX); stored for them in the file */
-  int pointing;                  /* elements are references or of variable length */
-  struct mn_hdf5_chunks *chunks; /* if the layout is H5D_CHUNKED; data/hdf5/chunk.c */
+  int external;           /* the storage is in other files, as also with the layout H5D_VIRTUAL */
+  int filters, checksum;  /* the number of filters; whether fletcher32 is one */
+  int lacks;              /* the number of a filter that this HDF5 lacks, else 0 */
+  char lacking[64];       /* that filter's name */
+  haddr_t offset;         /* of contiguous elements in the file, else HADDR_UNDEF */
+  uint64_t bytes, stored; /* of all elements (at most UINT64_MAX); stored for them in the file */
+  int pointing;           /* elements are references or of variable length */
 };
 
 /* An open file. It must not be moved in memory. */
@@ -62,8 +61,7 @@ struct mn_hdf5_file {
   int signature;             /* the file has HDF5's signature; set also if opening fails */
   struct mn_hdf5_object root;
   struct mn_hdf5_disk disk;
-  struct mn_hdf5_chunks *chunks; /* of all open datasets */
-  int newer;                     /* the last error may come of a newer HDF5's format */
+  int newer; /* the last error may come of a newer HDF5's format */
 };
 
 /* Opens a file. `shared` locks it against writers while it is open, as HDF5's own driver does; files that are
@@ -145,12 +143,6 @@ int mn_has_words(const struct mn_hdf5_object *dataset);
  * dataset is damaged; MN_NO_MEMORY. */
 mn_status mn_read_words(struct mn_hdf5_file *file, const struct mn_hdf5_object *dataset, int64_t rows,
                         int32_t *labels, struct mn_class_names *names);
-
-/* Sets `chunks`, `checksum`, `lacks` and `lacking` of a chunked dataset, the last of its description, from
- * its creation properties. Up to 256 MiB of chunks are kept when they are read. Call both while locked.
- * MN_BAD_DATA: invalid chunks or filters; MN_NO_MEMORY. */
-mn_status mn_hdf5_chunks_open(struct mn_hdf5_file *file, struct mn_hdf5_object *dataset, hid_t creation);
-void mn_hdf5_chunks_close(struct mn_hdf5_chunks *chunks); /* NULL is fine */
 
 /* Creates a contiguous dataset, without times and fill values: equal contents are equal files. Negative if
  * HDF5 failed; else to be closed. Call while locked. */

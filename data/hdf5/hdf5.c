@@ -159,10 +159,6 @@ static haddr_t disk_get_eof(const H5FD_t *base, H5FD_mem_t type) {
 static herr_t disk_read(H5FD_t *base, H5FD_mem_t type, hid_t transfer, haddr_t address, size_t size,
                         void *buffer) {
   struct disk_file *file = (struct disk_file *)base;
-  if (type == H5FD_MEM_DRAW) {
-    file->disk->asked = size;
-    if (size > file->disk->limit) return -1;
-  }
   if (address > largest || size > largest - address) return -1;
   size_t got;
   int error = mn_read_at(file->disk->fd, address, size, buffer, &got);
@@ -234,7 +230,6 @@ static hid_t registered(void) {
 hid_t mn_hdf5_disk_open(struct mn_hdf5_disk *disk, const char *name, hid_t creation) {
   hid_t id = registered(), file = -1;
   hid_t access = id < 0 ? -1 : H5Pcreate(H5P_FILE_ACCESS);
-  disk->limit = SIZE_MAX;
   if (access >= 0 && H5Pset_driver(access, id, &disk) >= 0 &&
       H5Pset_fclose_degree(access, H5F_CLOSE_STRONG) >= 0) {
     if (creation < 0)

@@ -37,13 +37,10 @@ const char *mn_hdf5_reason(void);
  * `error` afterwards and removes the file. That number also distinguishes a failing disk from a damaged file.
  * The driver takes no file locks: mn_hdf5_open does if they are needed.
  *
- * A read beyond the end of a file that is open for reading is an error, not zeros. libhdf5 reads as many
- * bytes of a chunk as the file says, even beyond the memory for them, so the driver can be given a limit. */
+ * A read beyond the end of a file that is open for reading is an error, not zeros. */
 struct mn_hdf5_disk {
   int fd;             /* borrowed: open while the HDF5 file is */
   int error;          /* errno of the first read or write that failed, else 0 */
-  size_t limit;       /* a read of elements of more bytes is refused */
-  size_t asked;       /* bytes that the last read of elements wanted */
   const char *reason; /* mn_hdf5_reason, if creating or opening failed */
 };
 

@@ -97,7 +97,6 @@ mn_status mn_hdf5_open(struct mn_hdf5_file *file, const char *path, const char *
 void mn_hdf5_close(struct mn_hdf5_file *file) {
   mn_hdf5_lock();
   H5Fclose(file->root.id);
-  while (file->chunks) mn_hdf5_chunks_close(file->chunks);
   mn_hdf5_unlock();
   close(file->disk.fd);
 }

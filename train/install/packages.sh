@@ -6,7 +6,7 @@
 #   train/install/packages.sh [PROGRAM…] -- COMPILER FLAG…     (make packages)
 #   train/install/packages.sh --build -- COMPILER FLAG…        (make: names what compiling lacks, and installs nothing)
 #
-# PROGRAM: one more that is wanted, in a package of its name, but for mpirun and pkill. HDF5_LIBS, JSON_LIBS, ZLIB_LIBS, HASH_LIBS,
+# PROGRAM: one more that is wanted, in a package of its name, but for mpirun and pkill. HDF5_LIBS, JSON_LIBS, HASH_LIBS,
 # CMOCKA_LIBS: what each links with.
 set -euo pipefail
 
@@ -67,7 +67,6 @@ fi
 need_library libc6-dev "" 'puts("")' stdio.h
 need_library libhdf5-dev "$HDF5_LIBS" 'H5open()' hdf5.h
 need_library libjansson-dev "$JSON_LIBS" 'json_decref(json_object())' jansson.h
-need_library zlib1g-dev "$ZLIB_LIBS" '(void)zlibVersion()' zlib.h
 need_library libxxhash-dev "$HASH_LIBS" '(void)XXH3_128bits("", 0)' xxhash.h
 need_library librandom123-dev "" '(void)philox4x32_rounds' Random123/philox.h
 if [ "$only_build" = 1 ]; then
