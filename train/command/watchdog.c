@@ -1,9 +1,8 @@
-/* Handlers that note, and a thread that counts the time since anything got on. */
+/* Handlers that note, and among ranks a thread that counts the time since this one got on. */
 #include "train/command/watchdog.h"
 
 #include <errno.h>
 #include <math.h>
-#include <semaphore.h>
 #include <signal.h>
 #include <stdio.h>
 #include <string.h>
@@ -17,11 +16,10 @@
 #define LOAD(from) __atomic_load_n(&(from), __ATOMIC_ACQUIRE)
 #define STORE(to, value) __atomic_store_n(&(to), (value), __ATOMIC_RELEASE)
 
-static const double patience = 10, tick = 0.05; /* seconds */
+static const double tick = 0.05; /* seconds */
 
 /* Set by the handlers. */
 static int interrupted, wants_save;
-static sem_t woken;
 
 /* Set by the thread that trains, before there is a second one or atomically; `entered` is its own. */
 static struct {
@@ -35,8 +33,8 @@ static struct {
   int patient;            /* the current work has no time limit */
 } now;
 static struct {
-  int rank;       /* −1 before ranks have met */
-  double timeout; /* 0 for a single rank, or without a limit */
+  int rank; /* −1 before ranks have met */
+  double timeout;
 } ranks;
 static pthread_t thread;
 
@@ -47,7 +45,6 @@ static void note_end(int number) {
     raise(number); /* comes when this returns */
   } else if (number != SIGHUP || before == 0) {
     STORE(interrupted, number);
-    sem_post(&woken);
   }
   errno = error;
 }
@@ -72,7 +69,7 @@ static mn_status watch_signals(void) {
 }
 
 /* Prints a line with the reason and the current work. Returns the exit code. */
-static int tell(const char *why, const char *then, int otherwise) {
+static int tell(const char *why) {
   char what[64], line[512];
   const int64_t step = LOAD(now.step);
   /* All ranks see the file, which each reads at a resume. */
@@ -81,16 +78,10 @@ static int tell(const char *why, const char *then, int otherwise) {
     snprintf(what, sizeof what, "step %ld", (long)step);
   else
     snprintf(what, sizeof what, "%s", LOAD(now.what));
-  snprintf(line, sizeof line, "minnow: %s %s%s; %s\n", why, what, then,
+  snprintf(line, sizeof line, "minnow: %s %s; %s\n", why, what,
            stands ? "--resume goes on from the last checkpoint" : "no checkpoint was saved yet");
   mn_say(line);
-  return stands ? MN_INTERRUPTED : otherwise;
-}
-
-static void end_by_signal(int number) {
-  char why[64];
-  snprintf(why, sizeof why, "ended by %s while", strsignal(number));
-  _exit(tell(why, " did not get on", 128 + number));
+  return stands ? MN_INTERRUPTED : MN_LIBRARY;
 }
 
 static int tell_of_rank(const char *how) {
@@ -98,7 +89,7 @@ static int tell_of_rank(const char *how) {
   (void)gethostname(host, sizeof host - 1);
   if (ranks.rank >= 0) snprintf(who, sizeof who, "rank %d", ranks.rank);
   snprintf(why, sizeof why, "%s on %s has %s for %.3g s in", who, host, how, ranks.timeout);
-  return tell(why, "", MN_LIBRARY);
+  return tell(why);
 }
 
 /* In the thread that waits. */
@@ -128,33 +119,17 @@ static void end_rank(double still, double limit, enum mn_waiting what) {
 static void *stand_by(void *nothing) {
   int64_t count = -1;
   double still = 0, longest;
-  for (int told = 0; !LOAD(now.closing); still += tick) {
-    if (ranks.timeout > 0 || LOAD(interrupted))
-      nanosleep(&(struct timespec){.tv_nsec = (long)(tick * 1e9)}, NULL);
-    else
-      while (sem_wait(&woken) != 0) continue;
-    const int number = LOAD(interrupted);
+  for (; !LOAD(now.closing); still += tick) {
     enum mn_waiting what;
+    nanosleep(&(struct timespec){.tv_nsec = (long)(tick * 1e9)}, NULL);
     const int64_t counted = LOAD(now.count) + mn_heartbeats() + mn_mpi_calls(&what);
     __atomic_load(&now.longest, &longest, __ATOMIC_ACQUIRE);
     if (counted != count) still = 0;
     count = counted;
     const double limit = fmax(2 * longest, ranks.timeout);
-    const int patient = LOAD(now.patient);
-    if (ranks.timeout > 0 && (!patient || what != MN_WAITS_FOR_NOTHING) && still >= limit)
-      end_rank(still, limit, what);
-    if (!number || still < fmax(2 * longest, patience)) continue;
-    if (!patient) end_by_signal(number);
-    if (!told) mn_say("minnow: still saving; a second signal ends it at once, with the checkpoint before\n");
-    told = 1;
+    if ((!LOAD(now.patient) || what != MN_WAITS_FOR_NOTHING) && still >= limit) end_rank(still, limit, what);
   }
   return nothing;
-}
-
-static mn_status start(void) {
-  if (!now.open) MN_TRY(mn_thread_start(&thread, "the thread that watches signals", stand_by, NULL));
-  now.open = 1;
-  return MN_OK;
 }
 
 mn_status mn_watchdog_open(int among, double timeout, const char *checkpoint) {
@@ -164,9 +139,11 @@ mn_status mn_watchdog_open(int among, double timeout, const char *checkpoint) {
   now.entered = mn_seconds();
   now.what = "the ranks' start";
   now.checkpoint = checkpoint;
-  ranks.timeout = among ? timeout : 0, ranks.rank = -1;
-  if (sem_init(&woken, 0, 0) != 0) return mn_fail(MN_LIBRARY, "signals cannot be watched");
-  return among ? start() : MN_OK;
+  ranks.timeout = timeout, ranks.rank = -1;
+  if (!among || timeout == 0) return MN_OK;
+  MN_TRY(mn_thread_start(&thread, "the thread that watches for hangs", stand_by, NULL));
+  now.open = 1;
+  return MN_OK;
 }
 
 void mn_watchdog_rank(int rank) {
@@ -176,7 +153,6 @@ void mn_watchdog_rank(int rank) {
 mn_status mn_watchdog_signals(int resumes) {
   STORE(now.resumes, resumes);
   mn_watchdog_enter("reading rows", 0);
-  MN_TRY(start());
   return watch_signals();
 }
 
@@ -184,7 +160,7 @@ void mn_watchdog_close(void) {
   if (!now.open) return;
   now.open = 0;
   STORE(now.closing, 1);
-  MN_REQUIRE(sem_post(&woken) == 0 && pthread_join(thread, NULL) == 0);
+  MN_REQUIRE(pthread_join(thread, NULL) == 0);
 }
 
 int mn_watchdog_signal(void) {

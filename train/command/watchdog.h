@@ -1,12 +1,11 @@
-/* The signals that a training run acts on, and a thread that detects a hang. One run of a process has it.
+/* The signals that a training run acts on, and, among ranks, a thread that detects a hang. One run of a process
+ * has it.
  *
  * SIGINT, SIGTERM and SIGHUP end the run after the current step. A second SIGINT or SIGTERM ends the process
- * as usual, but a closing terminal may send SIGHUP several times. SIGUSR1 requests a save. If a signalled run
- * makes no progress (kernels/clock.h) for ten seconds, or for twice its longest step if that is longer, the
- * thread ends the process with a line that names the current work. Among ranks it does so without a signal
- * too, after --rank-timeout: a rank that computed names itself, and ranks that waited name those that do not
- * answer; the launcher ends the rest. A save is never cut off; a signalled save of more than ten seconds is
- * reported. */
+ * as usual, but a closing terminal may send SIGHUP several times. SIGUSR1 requests a save. If a rank makes no
+ * progress (kernels/clock.h) for --rank-timeout, or for twice its longest step if that is longer, the thread
+ * ends the process with a line that names the current work: a rank that computed names itself, and ranks that
+ * waited name those that do not answer; the launcher ends the rest. A save is never cut off. */
 #ifndef MN_TRAIN_COMMAND_WATCHDOG_H
 #define MN_TRAIN_COMMAND_WATCHDOG_H
 
@@ -14,11 +13,9 @@
 
 #include "kernels/status.h"
 
-/* Called before ranks meet. A rank of several (`among`) has `timeout` seconds to make progress (0 for no
- * limit), and its thread starts here. A single process starts it in mn_watchdog_signals, because children
- * that try out files are forked before. `checkpoint`: borrowed until mn_watchdog_close; NULL if the run saves
- * none. If it is there, it can be resumed, and the process ends with MN_INTERRUPTED, else with 128 + signal.
- * MN_NO_MEMORY, MN_LIBRARY. */
+/* Called before ranks meet. A rank of several (`among`) has `timeout` seconds to make progress, 0 for no limit.
+ * `checkpoint`: borrowed until mn_watchdog_close; NULL if the run saves none. If it is there, it can be resumed,
+ * and a process that hangs ends with MN_INTERRUPTED, else with MN_LIBRARY. MN_NO_MEMORY, MN_LIBRARY. */
 mn_status mn_watchdog_open(int among, double timeout, const char *checkpoint);
 void mn_watchdog_close(void); /* also if it was not opened */
 
@@ -26,7 +23,7 @@ void mn_watchdog_close(void); /* also if it was not opened */
 void mn_watchdog_rank(int rank);
 
 /* Watches signals from now on, in the stage "reading rows". `resumes`: the run goes on from a checkpoint,
- * which may be an older one than `checkpoint`. MN_NO_MEMORY, MN_LIBRARY. */
+ * which may be an older one than `checkpoint`. MN_LIBRARY. */
 mn_status mn_watchdog_signals(int resumes);
 
 /* The signal that ends the run, or 0. The pointer is for a reader of rows, as its `stop`. */
