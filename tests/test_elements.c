@@ -1,5 +1,6 @@
 /* Elements of datasets: random slabs are what HDF5 reads by itself, for every type, rank and layout;
  * and elements that point elsewhere are read in a child process, whose crash is an error like any other. */
+#include <fcntl.h>
 #include <signal.h>
 #include <sys/wait.h>
 #include <time.h>
@@ -148,6 +149,35 @@ static void reads_what_hdf5_reads(void **state) {
   assert_true(H5Tclose(types[0]) >= 0);
 }
 
+/* A chunk without filters whose size is another in the file's index, which is damaged there; the next chunk is
+ * read. */
+static void refuses_chunks_of_another_size(void **state) {
+  const hsize_t shape[2] = {32, 4}, chunk[2] = {16, 4};
+  static const float values[32 * 4] = {0};
+  static const uint32_t key[8] = {256}; /* the size, a mask of filters, and three offsets */
+  float got[16 * 4];
+  for (uint32_t size = 1; size < 2 * 256; size += 23) { /* never the 256 that it has */
+    hid_t id = create(), x = make(id, "x", H5T_IEEE_F32LE, 2, shape, chunk, CHUNKED);
+    assert_true(H5Dwrite(x, H5T_NATIVE_FLOAT, H5S_ALL, H5S_ALL, H5P_DEFAULT, values) >= 0);
+    assert_true(H5Dclose(x) >= 0);
+    done(id);
+    char bytes[1 << 14];
+    const int fd = open(file, O_RDWR);
+    const ssize_t length = read(fd, bytes, sizeof bytes);
+    const char *at = length > 0 ? memmem(bytes, (size_t)length, key, sizeof key) : NULL;
+    assert_non_null(at);
+    assert_int_equal(pwrite(fd, &size, sizeof size, at - bytes), sizeof size);
+    assert_int_equal(close(fd), 0);
+    struct mn_dataset *d;
+    assert_int_equal(mn_dataset_open(&d, file, MN_PART_TRAIN, NULL, NULL, 0), MN_OK);
+    assert_message(d->read(d, 2, 9, 4, got, NULL), MN_BAD_DATA, file, "x, rows 2 to 10",
+                   "copy or write it anew", NULL);
+    assert_int_equal(d->read(d, 16, 16, 4, got, NULL), MN_OK);
+    assert_memory_equal(got, values, sizeof got);
+    mn_dataset_close(d);
+  }
+}
+
 /* ---- children ---- */
 
 static mn_status greet(void *data, void *shared) {
@@ -247,6 +277,7 @@ static void survives_a_crash_of_hdf5(void **state) {
 int main(void) {
   const struct CMUnitTest tests[] = {
       TEST(reads_what_hdf5_reads),
+      TEST(refuses_chunks_of_another_size),
       TEST(runs_children),
       TEST(survives_a_crash_of_hdf5),
   };

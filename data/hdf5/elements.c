@@ -114,8 +114,10 @@ mn_status mn_hdf5_read(struct mn_hdf5_file *file, const struct mn_hdf5_object *d
     status = mn_child_run(file->path, read_slab, &r, SECONDS, out, bytes, &died);
     if (status == MN_OK && died) status = damaged(&r, MN_HDF5_CRASHED);
   } else {
+    file->disk.exact = dataset->filters ? 0 : (size_t)dataset->unpacked;
     memset(out, 0, bytes); /* a chunk that was never written may have no fill value */
     status = read_slab(&r, out);
+    file->disk.exact = 0;
   }
   if (types[MN_HDF5_STORED] >= 0) H5Tclose(types[MN_HDF5_STORED]);
   mn_hdf5_unlock();

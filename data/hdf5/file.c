@@ -114,7 +114,13 @@ static int describe_storage(struct mn_hdf5_object *object, hid_t creation) {
     if (__builtin_mul_overflow(object->bytes, object->shape[i], &object->bytes)) object->bytes = UINT64_MAX;
   object->stored = object->external ? 0 : H5Dget_storage_size(object->id);
   object->offset = H5Dget_offset(object->id);
-  return object->layout != H5D_CHUNKED || H5Pget_chunk(creation, object->rank, object->chunk) == object->rank;
+  if (object->layout != H5D_CHUNKED) return 1;
+  if (H5Pget_chunk(creation, object->rank, object->chunk) != object->rank) return 0;
+  object->unpacked = object->element;
+  for (int i = 0; i < object->rank; i++)
+    if (__builtin_mul_overflow(object->unpacked, object->chunk[i], &object->unpacked))
+      object->unpacked = UINT64_MAX;
+  return 1;
 }
 
 static mn_status describe_dataset(struct mn_hdf5_file *file, struct mn_hdf5_object *object) {
@@ -129,13 +135,11 @@ static mn_status describe_dataset(struct mn_hdf5_file *file, struct mn_hdf5_obje
 /* Opens a chunked dataset anew, with more memory for its chunks than HDF5's 1 MiB. */
 static mn_status keep_chunks(struct mn_hdf5_file *file, hid_t parent, const char *name,
                              struct mn_hdf5_object *object) {
-  uint64_t chunk = object->element;
-  for (int i = 0; i < object->rank; i++)
-    if (__builtin_mul_overflow(chunk, object->chunk[i], &chunk)) return MN_OK; /* mn_hdf5_check refuses it */
   hid_t access = H5Pcreate(H5P_DATASET_ACCESS);
   H5Oclose(object->id);
   object->id = -1;
-  if (access >= 0 && H5Pset_chunk_cache(access, KEPT_SLOTS, chunk > KEPT ? chunk : KEPT, 1) >= 0)
+  if (access >= 0 &&
+      H5Pset_chunk_cache(access, KEPT_SLOTS, object->unpacked > KEPT ? object->unpacked : KEPT, 1) >= 0)
     object->id = H5Dopen2(parent, name, access);
   const mn_status status = object->id >= 0 ? MN_OK : mn_hdf5_damaged(file, name, NULL);
   if (access >= 0) H5Pclose(access);
@@ -352,14 +356,12 @@ mn_status mn_hdf5_attributes(struct mn_hdf5_file *file, const struct mn_hdf5_obj
 /* Whether the stored bytes can hold the elements declared. HDF5 allocates a whole chunk to decompress it, so
  * a chunk larger than MN_HDF5_TRANSFER is checked by itself. */
 static int fits(struct mn_hdf5_file *file, const struct mn_hdf5_object *dataset) {
-  uint64_t stored = dataset->stored, chunk = dataset->element;
+  const uint64_t stored = dataset->stored, chunk = dataset->unpacked;
   if (stored > file->size || dataset->bytes / dataset->element > INT64_MAX / 16) return 0;
   if (dataset->layout == H5D_COMPACT) return stored >= dataset->bytes;
   if (dataset->layout == H5D_CONTIGUOUS)
     return stored >= dataset->bytes && dataset->offset != HADDR_UNDEF &&
            dataset->offset <= file->size - stored;
-  for (int i = 0; i < dataset->rank; i++)
-    if (__builtin_mul_overflow(chunk, dataset->chunk[i], &chunk)) return 0;
   return dataset->bytes / DENSEST <= stored && chunk > 0 &&
          (chunk <= MN_HDF5_TRANSFER || chunk / DENSEST <= stored);
 }

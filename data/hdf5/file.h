@@ -4,7 +4,7 @@
  * it. So a child process tries a file out before it is opened (open.c). Soft and external links are not
  * followed, and storage in another file is not opened. mn_hdf5_check compares a dataset's declared size with
  * the stored bytes before memory is allocated. Elements of variable length are read in a child process.
- * Chunks are HDF5's to unpack: a file made with chunks that are too short for it has no defence here.
+ * Chunks are HDF5's to unpack: a file that was made with filtered chunks that are too short has no defence.
  *
  * Every function takes the lock of hdf5.h itself. Errors: MN_IO if the disk failed, else MN_BAD_DATA, with
  * one line that names the file, the object and a remedy. */
@@ -43,7 +43,8 @@ struct mn_hdf5_object {
   H5T_str_t padding; /* of texts */
   int rank;
   hsize_t shape[MN_HDF5_RANK]; /* rank 0 if the layout is virtual: asking would open other files */
-  hsize_t chunk[MN_HDF5_RANK]; /* if the layout is H5D_CHUNKED */
+  hsize_t chunk[MN_HDF5_RANK]; /* if the layout is H5D_CHUNKED, … */
+  uint64_t unpacked;           /* … and the bytes of a chunk without filters (at most UINT64_MAX); else 0 */
   H5D_layout_t layout;
   int external;           /* the storage is in other files, as also with the layout H5D_VIRTUAL */
   int filters, checksum;  /* the number of filters; whether fletcher32 is one */

@@ -159,6 +159,7 @@ static haddr_t disk_get_eof(const H5FD_t *base, H5FD_mem_t type) {
 static herr_t disk_read(H5FD_t *base, H5FD_mem_t type, hid_t transfer, haddr_t address, size_t size,
                         void *buffer) {
   struct disk_file *file = (struct disk_file *)base;
+  if (type == H5FD_MEM_DRAW && file->disk->exact && size != file->disk->exact) return -1;
   if (address > largest || size > largest - address) return -1;
   size_t got;
   int error = mn_read_at(file->disk->fd, address, size, buffer, &got);
