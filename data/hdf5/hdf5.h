@@ -37,8 +37,8 @@ const char *mn_hdf5_reason(void);
  * `error` afterwards and removes the file. That number also distinguishes a failing disk from a damaged file.
  * The driver takes no file locks: mn_hdf5_open does if they are needed.
  *
- * A read beyond the end of a file that is open for reading is an error, not zeros. libhdf5 reads as many bytes
- * of a chunk as the file says, and then takes them for all of it, so the driver can be told how many. */
+ * A read beyond the end of a file that is open for reading is an error, not zeros. libhdf5 reads as many
+ * bytes of a chunk as the file says, and takes them for all of it, so the driver can be told how many. */
 struct mn_hdf5_disk {
   int fd;             /* borrowed: open while the HDF5 file is */
   int error;          /* errno of the first read or write that failed, else 0 */

@@ -1,5 +1,5 @@
-/* The signals that a training run acts on, and, among ranks, a thread that detects a hang. One run of a process
- * has it.
+/* The signals that a training run acts on, and, among ranks, a thread that detects a hang. One run of a
+ * process has it.
  *
  * SIGINT, SIGTERM and SIGHUP end the run after the current step. A second SIGINT or SIGTERM ends the process
  * as usual, but a closing terminal may send SIGHUP several times. SIGUSR1 requests a save. If a rank makes no
@@ -13,9 +13,10 @@
 
 #include "kernels/status.h"
 
-/* Called before ranks meet. A rank of several (`among`) has `timeout` seconds to make progress, 0 for no limit.
- * `checkpoint`: borrowed until mn_watchdog_close; NULL if the run saves none. If it is there, it can be resumed,
- * and a process that hangs ends with MN_INTERRUPTED, else with MN_LIBRARY. MN_NO_MEMORY, MN_LIBRARY. */
+/* Called before ranks meet. A rank of several (`among`) has `timeout` seconds to make progress, 0 for no
+ * limit. `checkpoint`: borrowed until mn_watchdog_close; NULL if the run saves none. If it is there, it can
+ * be resumed, and a rank that hangs ends with MN_INTERRUPTED, else with MN_LIBRARY. Errors: MN_NO_MEMORY,
+ * MN_LIBRARY. */
 mn_status mn_watchdog_open(int among, double timeout, const char *checkpoint);
 void mn_watchdog_close(void); /* also if it was not opened */
 
