@@ -56,7 +56,7 @@ edge() {
 }
 train=(train --synthetic 100 --in 16 --hidden 8 --groups 2 --batch 10 --steps 3 --device cpu)
 ladder -d 24000 700 1 "${train[@]}" --quiet
-edge -d 4200 60 1
+edge -d 3600 60 1
 ladder -v 100000 2500 2 "${train[@]}" --quiet
 ladder -v 500000 20000 16 "${train[@]}" --quiet
 ladder -d 80000 3000 4 gradcheck --quiet --device cpu
