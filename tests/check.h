@@ -47,8 +47,11 @@ static inline int quick(void) {
 static inline double *random_values(int64_t count, uint64_t seed, double bound) {
   double *values = malloc((size_t)count * sizeof *values);
   assert_non_null(values);
-  for (int64_t i = 0; i < count; i++)
-    values[i] = (float)(bound * ((mn_random_word(seed, 1, (uint64_t)i) >> 8) * 0x1p-23 - 1));
+  uint32_t words[4];
+  for (int64_t i = 0; i < count; i++) { /* mn_random_word(seed, 1, i), of which four come at a time */
+    if (i % 4 == 0) mn_philox(seed, 1, (uint64_t)i / 4, words);
+    values[i] = (float)(bound * ((words[i % 4] >> 8) * 0x1p-23 - 1));
+  }
   return values;
 }
 
@@ -138,10 +141,10 @@ static inline double distance(const double *a, const double *e, int64_t count) {
 static inline void assert_close(const char *what, const double *a, const double *e, int64_t count,
                                 double tolerance) {
   double error = distance(a, e, count);
-  if (!(error <= tolerance)) fail_msg("%s: off by %g, more than %g", what, error, tolerance);
+  if (!(error <= tolerance)) WRONG("%s: off by %g, more than %g", what, error, tolerance);
 }
 
-/* Reals on the device, all given back by release_all. */
+/* Memory on the device and on the host, all given back by release_all. */
 struct memory {
   struct mn_device *device;
   struct {
@@ -149,8 +152,26 @@ struct memory {
     int64_t count;
     size_t size;
   } taken[512];
-  int count;
+  int count, hosts;
+  void **host;
 };
+
+/* Memory of malloc's, which release_all frees. */
+static inline void *kept(struct memory *m, void *memory) {
+  assert_non_null(memory);
+  if ((m->hosts & (m->hosts + 1)) == 0) /* full: 0, 1, 3, 7, … */
+    m->host = realloc(m->host, (size_t)(2 * m->hosts + 1) * sizeof *m->host);
+  assert_non_null(m->host);
+  return m->host[m->hosts++] = memory;
+}
+
+static inline double *kept_zeros(struct memory *m, int64_t count) {
+  return kept(m, zeros(count));
+}
+
+static inline double *kept_random(struct memory *m, uint64_t seed, int64_t count, double bound) {
+  return kept(m, random_values(count, seed, bound));
+}
 
 static inline void *take_bytes(struct memory *m, int64_t count, size_t size) {
   assert_true(m->count < (int)COUNT(m->taken));
@@ -188,10 +209,7 @@ static inline void *take_reals(struct memory *m, const double *from, int64_t cou
 }
 
 static inline void *put_random(struct memory *m, uint64_t seed, int64_t count, double bound) {
-  double *values = random_values(count, seed, bound);
-  void *out = take_reals(m, values, count);
-  free(values);
-  return out;
+  return take_reals(m, kept_random(m, seed, count, bound), count);
 }
 
 static inline double *read_reals(const struct memory *m, const void *from, int64_t count) {
@@ -201,10 +219,16 @@ static inline double *read_reals(const struct memory *m, const void *from, int64
   return out;
 }
 
+static inline double *kept_reals(struct memory *m, const void *from, int64_t count) {
+  return kept(m, read_reals(m, from, count));
+}
+
 static inline void release_all(struct memory *m) {
   for (int i = 0; i < m->count; i++)
     mn_device_release(m->device, m->taken[i].memory, m->taken[i].count, m->taken[i].size);
-  m->count = 0;
+  for (int i = 0; i < m->hosts; i++) free(m->host[i]);
+  free(m->host);
+  m->count = m->hosts = 0, m->host = NULL;
 }
 
 static inline void close_memory(struct memory *m) {
@@ -218,6 +242,55 @@ static inline void assert_reals(const struct memory *m, const char *what, const 
   double *values = read_reals(m, actual, count);
   assert_close(what, values, expected, count, tolerance);
   free(values);
+}
+
+/* ---- a test in each of some precisions ---- */
+
+enum {
+  FP64 = 1 << MN_FP64,
+  FP32 = 1 << MN_FP32,
+  TF32 = 1 << MN_TF32,
+  BF16 = 1 << MN_BF16,
+  FP16 = 1 << MN_FP16,
+  FP16X3 = 1 << MN_FP16X3,
+  WIDTHS = FP64 | FP32,   /* those that kernels come in */
+  SCALED = FP16 | FP16X3, /* whose planes have a scale */
+  EVERY = (1 << MN_PRECISIONS) - 1,
+};
+
+struct each {
+  void (*test)(struct memory *m);
+  const char *where;
+  int precisions;
+};
+
+/* What was taken has gone back afterwards, and the flag is down. A precision that the GPU lacks is left out. */
+static inline void run_each(void **state) {
+  const struct each *each = *state;
+  trial.on = 0;
+  for (int p = 0; p < MN_PRECISIONS; p++) {
+    if (!(each->precisions >> p & 1)) continue;
+    struct memory m = {.device = open_or_skip(each->where, mn_precision_name((enum mn_precision)p))};
+    if (!m.device) continue;
+    each->test(&m);
+    release_all(&m);
+    assert_int_equal(m.device->bytes, 0);
+    assert_int_equal(flag_of(m.device), 0);
+    mn_device_close(m.device);
+  }
+}
+
+#define EACH_ON(device, precisions, test)                                                                    \
+  {                                                                                                          \
+#test ", " device, run_each, NULL, NULL, &(struct each) {                                                \
+      test, device, precisions                                                                               \
+    }                                                                                                        \
+  }
+
+#define EACH(precisions, test) EACH_ON("cpu", precisions, test), EACH_ON("cuda", precisions, test)
+
+static inline int is_cuda(const struct memory *m) {
+  return m->device->type == MN_DEVICE_CUDA;
 }
 
 #endif

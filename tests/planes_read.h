@@ -96,7 +96,7 @@ static inline void assert_planes(struct mn_device *device, const char *what, con
   const int64_t wrong = wrongly_rounded(&p, reals);
   free(reals);
   free_planes(&p);
-  if (wrong) fail_msg("%s: %ld elements of the planes are not its reals, rounded", what, (long)wrong);
+  if (wrong) WRONG("%s: %ld elements of the planes are not its reals, rounded", what, (long)wrong);
 }
 
 /* The largest |value| of an operand's reals. */
