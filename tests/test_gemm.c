@@ -68,7 +68,7 @@ static void check_matrix(struct memory *m, const struct draw *d) {
 }
 
 static void matrices_follow_their_epilogues(struct memory *m) {
-  try_drawn(m, check_matrix, 200);
+  try_drawn(m, check_matrix, 300);
 }
 
 /* Little of all, a little more or less than registers, vectors and tiles hold, and depths that are shared out. */
