@@ -61,7 +61,7 @@ static inline struct block_case *open_case(struct memory *m, const struct draw *
   c->m = m, c->draw = *d, c->ops = (unsigned)d->ops, c->norm = (d->ops & MN_OP_NORM) != 0;
   c->rows = d->rows, c->channels = columns_of(d), c->groups = c->norm && d->groups ? d->groups : 1;
   c->width = c->channels / c->groups, c->eps = 1e-5, c->slope = 0.01;
-  c->product = d->form != FROM_MEMORY, c->bare = d->kind != MN_BLOCK && d->way & 2;
+  c->product = d->form != FROM_MEMORY, c->bare = d->way >= 2;
   c->unit = c->product ? unit_of(m->device, d->depth) : tolerance_of(m->device);
   c->tolerance = tolerance_of(m->device);
   const int64_t all = c->rows * c->channels;
@@ -239,6 +239,7 @@ static inline void upload(struct block_case *c) {
   if (c->draw.kind == MN_BLOCK_LOSS && c->draw.way)
     c->y = (struct mn_operand){.rows = c->rows, .cols = c->channels};
   if (c->bare && c->dz.planes[0]) c->dz.real = NULL;
+  if (c->bare && c->y.planes[0]) c->y.real = NULL;
 }
 
 /* Applies the epilogue `kind` to a matrix in memory. */
@@ -277,10 +278,14 @@ static inline void assert_forward(struct block_case *c) {
   c->v[MEAN] = mean;
 }
 
-/* dz from its reals, or from the planes where they are all there is of it. */
-static inline double *dz_of(struct block_case *c) {
-  if (c->dz.real) return kept_reals(c->m, c->dz.real, c->count[DZ]);
-  return factors_of(c->m, &c->dz);
+/* From the reals, or from the planes where they are all there is. */
+static inline double *values_of(struct memory *m, const struct mn_operand *o) {
+  return o->real ? kept_reals(m, o->real, o->rows * o->cols) : factors_of(m, o);
+}
+
+static inline void assert_bare_y(struct block_case *c) {
+  const double rounds = c->y.real ? 0 : 2 * rounding_of(c->m->device);
+  assert_close("y", values_of(c->m, &c->y), c->v[Y], c->count[Y], c->tolerance + rounds);
 }
 
 /* The sums of what is not in ops are left alone. Where a group has two channels or one, dz is 0 but for
@@ -289,7 +294,7 @@ static inline void assert_backward(struct block_case *c) {
   const int64_t plane = c->count[SUMS] / 3;
   const int cancels = c->norm && c->width <= 2;
   const double rounds = c->dz.real ? 0 : 2 * rounding_of(c->m->device);
-  double *sums = kept_reals(c->m, c->real[SUMS], 3 * plane), *dz = dz_of(c), most = 0;
+  double *sums = kept_reals(c->m, c->real[SUMS], 3 * plane), *dz = values_of(c->m, &c->dz), most = 0;
   for (int64_t i = 0; c->norm && i < c->count[RSTD]; i++) most = fmax(most, c->v[RSTD][i]);
   if (c->dz.real) assert_planes(c->m->device, "dz", &c->dz);
   if (c->dz.real && c->dz.scale && get_scale(c->m->device, c->dz.scale).largest != largest_real(c->m, &c->dz))
@@ -326,7 +331,7 @@ static inline void run(struct block_case *c, const struct mn_operand *x, const s
   else
     apply(c, e.kind, c->real[D]);
   if (checked && !c->bare && e.kind != MN_BLOCK_BACKWARD) assert_forward(c);
-  if (e.kind == MN_BLOCK) apply(c, MN_BLOCK_BACKWARD, c->real[DY]);
+  if (e.kind == MN_BLOCK && !c->bare) apply(c, MN_BLOCK_BACKWARD, c->real[DY]);
 }
 
 /* Every run leaves the same bytes. */
@@ -334,12 +339,12 @@ static inline void check_repeats_of_block(struct block_case *c, const struct mn_
                                           const struct mn_operand *w) {
   struct memory own = {.device = c->m->device}, *const m = c->m;
   const int64_t counts[] = {c->count[Y], c->count[DZ], c->count[SUMS]};
-  double *first[] = {c->y.real ? kept_reals(m, c->y.real, counts[0]) : NULL, dz_of(c),
+  double *first[] = {c->y.real ? kept_reals(m, c->y.real, counts[0]) : NULL, values_of(m, &c->dz),
                      kept_reals(m, c->real[SUMS], counts[2])};
   for (int64_t again = 0; again < c->draw.repeats; again++) {
     c->m = &own;
     run(c, x, w, 0);
-    double *next[] = {c->y.real ? kept_reals(&own, c->y.real, counts[0]) : NULL, dz_of(c),
+    double *next[] = {c->y.real ? kept_reals(&own, c->y.real, counts[0]) : NULL, values_of(&own, &c->dz),
                       kept_reals(&own, c->real[SUMS], counts[2])};
     for (int i = 0; i < 3; i++)
       if (first[i] && memcmp(first[i], next[i], (size_t)counts[i] * sizeof(double)) != 0)
@@ -349,8 +354,8 @@ static inline void check_repeats_of_block(struct block_case *c, const struct mn_
   c->m = m;
 }
 
-/* kind: MN_BLOCK, with the backward behind it, MN_BLOCK_LOSS, or of a product MN_BLOCK_BACKWARD. way: of a loss, 1 and 3
- * without y, and 2 and 3 without what is saved; then dz has no reals where it has planes. */
+/* kind: MN_BLOCK, with the backward behind it, MN_BLOCK_LOSS, or of a product MN_BLOCK_BACKWARD. way: of a loss, not 0
+ * without y; 2 and 3 without what is saved, where y and dz have no reals if they have planes. */
 static inline void check_block(struct memory *m, const struct draw *d) {
   struct draw at = *d;
   if (at.kind < MN_BLOCK || at.kind > MN_BLOCK_BACKWARD ||
@@ -373,8 +378,10 @@ static inline void check_block(struct memory *m, const struct draw *d) {
       for (int64_t k = 0; k < c->count[i]; k++) c->v[i][k] = rounded(c, c->v[i][k]);
   }
   run(c, &x, &w, 1);
-  backward_reference(c);
-  assert_backward(c);
+  if (at.kind == MN_BLOCK && c->bare)
+    assert_bare_y(c);
+  else
+    backward_reference(c), assert_backward(c);
   check_repeats_of_block(c, &x, &w);
 }
 

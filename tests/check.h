@@ -244,6 +244,68 @@ static inline void assert_reals(const struct memory *m, const char *what, const 
   free(values);
 }
 
+/* ---- memory that tells who wrote where ---- */
+
+/* A device's kernels may be exchanged for these, which take a little more than they are asked for: the
+ * buffer is NaN in every width, and what is before and behind it has to stay CANARY until the buffer goes back. */
+enum { CANARY = 0xa5, CANARIES = 4096 };
+static struct guard {
+  char *memory;
+  size_t bytes;
+} guards[1024];
+static int guard_count;
+static const struct mn_kernels *plain; /* the device's own */
+static struct mn_kernels guarded;
+
+static inline mn_status guarded_allocate(struct mn_device *device, void **out, size_t bytes) {
+  static unsigned char poison[1 << 20], canaries[CANARIES];
+  char *memory;
+  if (!*poison) memset(poison, 0xff, sizeof poison), memset(canaries, CANARY, sizeof canaries);
+  assert_true(guard_count < (int)COUNT(guards));
+  *out = NULL;
+  MN_TRY(plain->allocate(device, (void **)&memory, bytes + 2 * CANARIES));
+  *out = memory + CANARIES;
+  guards[guard_count++] = (struct guard){*out, bytes};
+  for (size_t at = 0; at < bytes; at += sizeof poison) {
+    size_t left = bytes - at;
+    MN_TRY(device->kernels->copy(device, (char *)*out + at, poison,
+                                 left < sizeof poison ? left : sizeof poison));
+  }
+  MN_TRY(device->kernels->copy(device, memory, canaries, sizeof canaries));
+  return device->kernels->copy(device, (char *)*out + bytes, canaries, sizeof canaries);
+}
+
+static inline void guarded_release(struct mn_device *device, void *memory) {
+  unsigned char canaries[2 * CANARIES];
+  int i = guard_count - 1;
+  while (i >= 0 && guards[i].memory != memory) i--;
+  if (i < 0) { /* it was there before, or is none */
+    assert_true(!memory || memory == device->nonfinite || memory == device->unscaled);
+    plain->release(device, memory);
+    return;
+  }
+  const size_t bytes = guards[i].bytes;
+  char *const whole = (char *)memory - CANARIES;
+  guards[i] = guards[--guard_count];
+  MUST(device->kernels->download(device, canaries, whole, CANARIES));
+  MUST(device->kernels->download(device, canaries + CANARIES, (char *)memory + bytes, CANARIES));
+  plain->release(device, whole);
+  for (size_t k = 0; k < sizeof canaries; k++)
+    if (canaries[k] != CANARY) fail_msg("byte %zu around a buffer of %zu bytes was written", k, bytes);
+}
+
+static inline struct mn_device *open_guarded(const char *name, const char *precision) {
+  struct mn_device *device = open_or_skip(name, precision);
+  if (!device) return NULL;
+  guard_count = 0;
+  plain = device->kernels;
+  guarded = *plain;
+  guarded.allocate = guarded_allocate;
+  guarded.release = guarded_release;
+  device->kernels = &guarded;
+  return device;
+}
+
 /* ---- a test in each of some precisions ---- */
 
 enum {
@@ -264,19 +326,20 @@ struct each {
   int precisions;
 };
 
-/* What was taken has gone back afterwards, and the flag is down. A precision that the GPU lacks is left out. */
+/* What was taken has gone back afterwards, nobody has written behind it, and the flag is down. A precision that the GPU lacks is left out. */
 static inline void run_each(void **state) {
   const struct each *each = *state;
   trial.on = 0;
   for (int p = 0; p < MN_PRECISIONS; p++) {
     if (!(each->precisions >> p & 1)) continue;
-    struct memory m = {.device = open_or_skip(each->where, mn_precision_name((enum mn_precision)p))};
+    struct memory m = {.device = open_guarded(each->where, mn_precision_name((enum mn_precision)p))};
     if (!m.device) continue;
     each->test(&m);
     release_all(&m);
     assert_int_equal(m.device->bytes, 0);
     assert_int_equal(flag_of(m.device), 0);
     mn_device_close(m.device);
+    assert_int_equal(guard_count, 0);
   }
 }
 

@@ -28,62 +28,6 @@ static inline int64_t channels_of(const struct fused_case *c) {
   return c->groups * c->width;
 }
 
-/* ---- memory that tells who wrote where ---- */
-
-/* A device's kernels may be exchanged for these, which take a little more than they are asked for: the
- * buffer is NaN in every width, and what follows it has to stay CANARY until the buffer goes back. */
-enum { CANARY = 0xa5, CANARIES = 4096 };
-static struct guard {
-  char *memory;
-  size_t bytes;
-} guards[1024];
-static int guard_count;
-static const struct mn_kernels *plain; /* the device's own */
-static struct mn_kernels guarded;
-
-static inline mn_status guarded_allocate(struct mn_device *device, void **out, size_t bytes) {
-  static unsigned char poison[1 << 20], canaries[CANARIES];
-  memset(poison, 0xff, sizeof poison);
-  memset(canaries, CANARY, sizeof canaries);
-  assert_true(guard_count < (int)COUNT(guards));
-  MN_TRY(plain->allocate(device, out, bytes + CANARIES));
-  guards[guard_count++] = (struct guard){*out, bytes};
-  for (size_t at = 0; at < bytes; at += sizeof poison) {
-    size_t left = bytes - at;
-    MN_TRY(device->kernels->copy(device, (char *)*out + at, poison,
-                                 left < sizeof poison ? left : sizeof poison));
-  }
-  return device->kernels->copy(device, (char *)*out + bytes, canaries, sizeof canaries);
-}
-
-static inline void guarded_release(struct mn_device *device, void *memory) {
-  unsigned char canaries[CANARIES];
-  int i = guard_count - 1;
-  if (memory == device->nonfinite || memory == device->unscaled) { /* were there before */
-    plain->release(device, memory);
-    return;
-  }
-  while (i >= 0 && guards[i].memory != memory) i--;
-  assert_true(i >= 0);
-  size_t bytes = guards[i].bytes;
-  guards[i] = guards[--guard_count];
-  MUST(device->kernels->download(device, canaries, (char *)memory + bytes, sizeof canaries));
-  plain->release(device, memory);
-  for (size_t k = 0; k < sizeof canaries; k++)
-    if (canaries[k] != CANARY) fail_msg("byte %zu behind a buffer of %zu bytes was written", k, bytes);
-}
-
-static inline struct mn_device *open_guarded(const char *name, const char *precision) {
-  struct mn_device *device = open_or_skip(name, precision);
-  guard_count = 0;
-  plain = device->kernels;
-  guarded = *plain;
-  guarded.allocate = guarded_allocate;
-  guarded.release = guarded_release;
-  device->kernels = &guarded;
-  return device;
-}
-
 /* ---- random values, the same for both widths ---- */
 
 struct range {

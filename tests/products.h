@@ -182,4 +182,69 @@ static inline void raise_flag(struct mn_device *device) {
   MUST(device->kernels->synchronize(device));
 }
 
+/* ---- a matrix and its epilogue ---- */
+
+/* Of each run after the first, from NaN. */
+static inline void check_repeats(struct memory *m, const struct draw *d, const struct mn_operand *x,
+                                 const struct mn_operand *y, const struct mn_epilogue *e) {
+  struct mn_device *device = m->device;
+  const size_t bytes = (size_t)(d->rows * columns_of(d)) * device->real;
+  char *first = kept(m, get_bytes(device, e->into, bytes));
+  for (int64_t run = 0; run < d->repeats; run++) {
+    MUST(device->kernels->zero(device, e->into, bytes));
+    MUST(device->kernels->gemm(device, (enum mn_form)d->form, x, y, e));
+    char *next = get_bytes(device, e->into, bytes);
+    if (memcmp(first, next, bytes) != 0) WRONG("run %ld leaves other bytes", (long)run);
+    free(next);
+  }
+}
+
+/* Where the flag is raised nothing is added or updated. An update writes W's planes under the factor that they have,
+ * and clears a gradient that it is told to. way: odd with memory for a product that is an update, or clearing. */
+static inline void check_matrix(struct memory *m, const struct draw *d) {
+  struct mn_device *device = m->device;
+  const enum mn_epilogue_kind kind = d->kind > MN_ADD ? MN_UPDATE : (enum mn_epilogue_kind)d->kind;
+  const int64_t cols = columns_of(d), count = d->rows * cols;
+  const int product = d->form != FROM_MEMORY;
+  struct draw at = *d;
+  if (device->planes == 2) at.shift = 0; /* which no library takes instead */
+  const double tolerance = product ? product_tolerance(device) : tolerance_of(device);
+  double *before = kind == MN_ADD ? kept_random(m, 13, count + at.shift, 1) : NULL, *values;
+  struct mn_operand x, y;
+  struct parameter w = {.scale = 1};
+  struct mn_epilogue e = {.kind = kind, .update = &w.update};
+  void *from = NULL;
+  if (product && kind == MN_ADD && blind(device->precision)) return;
+  make_parameter(m, &w, d->rows, cols, d);
+  if (product && kind == MN_UPDATE && device->precision == MN_TF32 && w.v)
+    return; /* too coarse for quotients */
+  if (product)
+    operands(m, (enum mn_form)d->form, &at, &x, &y), values = product_of(m, (enum mn_form)d->form, &x, &y);
+  else
+    values = kept_random(m, 23 + 64 * (uint64_t)d->seed, count, 1), from = take_reals(m, values, count);
+  w.update.clears = !product && d->way % 2;
+  if (kind != MN_UPDATE || (product && (d->way % 2 || needs_memory(device, &w.rule))))
+    e.into = (char *)take_reals(m, before, count + at.shift) + (size_t)at.shift * device->real;
+  const float factor = w.w.scale ? get_scale(device, w.w.scale).factor : 1;
+  if (before) before += at.shift;
+  device->force_cublas = d->library != 0;
+  for (int under = d->flag != 0; under >= 0; under--) {
+    if (under) raise_flag(device);
+    if (product)
+      MUST(device->kernels->gemm(device, (enum mn_form)d->form, &x, &y, &e));
+    else
+      MUST(device->kernels->epilogue(device, from, d->rows, cols, &e));
+    if (flag_of(device) != 7 * under) WRONG("the flag is not %d", 7 * under); /* nobody else has raised it */
+    for (int64_t i = 0; i < count && before && !under; i++) before[i] += values[i];
+    if (!under && kind == MN_UPDATE) follow(&w, values);
+    if (kind == MN_UPDATE) assert_parameter(m, &w, "a parameter", under ? 0 : tolerance);
+    if (kind == MN_STORE) assert_reals(m, "what is stored", e.into, values, count, tolerance);
+    if (before) assert_reals(m, "a sum", e.into, before, count, under ? 0 : tolerance);
+    for (int64_t i = 0; i < count && w.update.clears && kind == MN_UPDATE && !under; i++) values[i] = 0;
+    if (!product) assert_reals(m, "the matrix", from, values, count, 0);
+  }
+  if (w.w.scale && get_scale(device, w.w.scale).factor != factor) WRONG("another factor");
+  if (product && kind == MN_STORE) check_repeats(m, d, &x, &y, &e);
+}
+
 #endif
