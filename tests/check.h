@@ -272,7 +272,8 @@ static inline mn_status guarded_allocate(struct mn_device *device, void **out, s
                                  left < sizeof poison ? left : sizeof poison));
   }
   MN_TRY(device->kernels->copy(device, memory, canaries, sizeof canaries));
-  return device->kernels->copy(device, (char *)*out + bytes, canaries, sizeof canaries);
+  MN_TRY(device->kernels->copy(device, (char *)*out + bytes, canaries, sizeof canaries));
+  return device->kernels->synchronize(device); /* a block's call is in another stream */
 }
 
 static inline void guarded_release(struct mn_device *device, void *memory) {
