@@ -86,10 +86,6 @@ struct product {
   int64_t rows, cols, depth;
 };
 
-struct values {
-  double *of[2];
-};
-
 static int64_t rows_of(const struct product *p, int which) {
   if (which == 0) return p->form == MN_TN ? p->depth : p->rows;
   return p->form == MN_NT ? p->cols : p->depth;
@@ -112,11 +108,11 @@ static struct mn_tensor *operand(struct mn_device *device, const struct product 
 }
 
 /* d of a product in a device. */
-static double *multiply(struct mn_device *device, const struct product *p, const struct values *values) {
+static double *multiply(struct mn_device *device, const struct product *p, double *const values[2]) {
   const int64_t count = p->rows * p->cols;
   struct memory m = {.device = device};
   struct mn_tensor *t[2];
-  for (int i = 0; i < 2; i++) t[i] = operand(device, p, i, values->of[i]);
+  for (int i = 0; i < 2; i++) t[i] = operand(device, p, i, values[i]);
   struct mn_epilogue store = {.kind = MN_STORE, .into = take_reals(&m, NULL, count)};
   MUST(device->kernels->gemm(device, p->form, &t[0]->value, &t[1]->value, &store));
   double *out = read_reals(&m, store.into, count);
@@ -158,10 +154,9 @@ enum { TESTED, PEER, EXACT, SIDES };
 /* Prints a case; returns whether the promise is kept. */
 static int compare(struct mn_device *const on[SIDES], const struct product *p, const struct kind *kind,
                    double promise, double floor) {
-  struct values values;
-  double *d[SIDES];
-  for (int i = 0; i < 2; i++) values.of[i] = values_of(kind, i, rows_of(p, i), cols_of(p, i));
-  for (int s = 0; s < SIDES; s++) d[s] = multiply(on[s], p, &values);
+  double *values[2], *d[SIDES];
+  for (int i = 0; i < 2; i++) values[i] = values_of(kind, i, rows_of(p, i), cols_of(p, i));
+  for (int s = 0; s < SIDES; s++) d[s] = multiply(on[s], p, values);
   const int64_t count = p->rows * p->cols;
   const double tested = error_of(d[TESTED], d[EXACT], 0, 1, count);
   const double peer = error_of(d[PEER], d[EXACT], 0, 1, count);
@@ -174,7 +169,7 @@ static int compare(struct mn_device *const on[SIDES], const struct product *p, c
                 kind->name, mn_precision_name(on[TESTED]->precision), tested,
                 mn_precision_name(on[PEER]->precision), peer, tested / peer,
                 tested <= promise * peer ? "<=" : "> ", promise, text);
-  for (int i = 0; i < 2; i++) free(values.of[i]);
+  for (int i = 0; i < 2; i++) free(values[i]);
   for (int s = 0; s < SIDES; s++) free(d[s]);
   return kept;
 }
