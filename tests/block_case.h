@@ -235,6 +235,7 @@ static inline void upload(struct block_case *c) {
     c->y = (struct mn_operand){.rows = c->rows, .cols = c->channels};
   } else if (c->bare) {
     c->block.z = c->block.mean = c->block.rstd = NULL;
+    if (c->draw.kind == MN_BLOCK_LOSS) c->block.y = NULL; /* as our own GEMM wants it */
   }
   if (c->draw.kind == MN_BLOCK_LOSS && c->draw.way)
     c->y = (struct mn_operand){.rows = c->rows, .cols = c->channels};
@@ -317,8 +318,7 @@ static inline void assert_backward(struct block_case *c) {
 
 /* Forward and then, if the case is one of a forward alone, backward from what was saved. A scaled y has the factor that
  * suits it, or, in place, the one that is there. */
-static inline void run(struct block_case *c, const struct mn_operand *x, const struct mn_operand *w,
-                       int checked) {
+static inline void run(struct block_case *c, const struct mn_operand of[2], int checked) {
   struct mn_device *device = c->m->device;
   upload(c);
   if (c->y.scale && c->draw.alias == APART)
@@ -327,23 +327,23 @@ static inline void run(struct block_case *c, const struct mn_operand *x, const s
                                 .into = take_reals(c->m, NULL, c->count[D]),
                                 .block = &c->block};
   if (c->product)
-    MUST(device->kernels->gemm(device, (enum mn_form)c->draw.form, x, w, &e));
+    MUST(device->kernels->gemm(device, (enum mn_form)c->draw.form, &of[0], &of[1], &e));
   else
     apply(c, e.kind, c->real[D]);
+  if (c->product) assert_way(c->m, &c->draw, &e);
   if (checked && !c->bare && e.kind != MN_BLOCK_BACKWARD) assert_forward(c);
   if (e.kind == MN_BLOCK && !c->bare) apply(c, MN_BLOCK_BACKWARD, c->real[DY]);
 }
 
 /* Every run leaves the same bytes. */
-static inline void check_repeats_of_block(struct block_case *c, const struct mn_operand *x,
-                                          const struct mn_operand *w) {
+static inline void check_repeats_of_block(struct block_case *c, const struct mn_operand of[2]) {
   struct memory own = {.device = c->m->device}, *const m = c->m;
   const int64_t counts[] = {c->count[Y], c->count[DZ], c->count[SUMS]};
   double *first[] = {c->y.real ? kept_reals(m, c->y.real, counts[0]) : NULL, values_of(m, &c->dz),
                      kept_reals(m, c->real[SUMS], counts[2])};
   for (int64_t again = 0; again < c->draw.repeats; again++) {
     c->m = &own;
-    run(c, x, w, 0);
+    run(c, of, 0);
     double *next[] = {c->y.real ? kept_reals(&own, c->y.real, counts[0]) : NULL, values_of(&own, &c->dz),
                       kept_reals(&own, c->real[SUMS], counts[2])};
     for (int i = 0; i < 3; i++)
@@ -363,13 +363,9 @@ static inline void check_block(struct memory *m, const struct draw *d) {
     at.kind = MN_BLOCK;
   if (at.kind != MN_BLOCK) at.alias = APART;
   struct block_case *c = open_case(m, &at);
-  struct mn_operand x = {0}, w = {0};
+  struct mn_operand of[2];
   at.shift = 0;
-  if (c->product) {
-    operands(m, (enum mn_form)at.form, &at, &x, &w);
-    double *product = product_of(m, (enum mn_form)at.form, &x, &w);
-    c->v[at.kind == MN_BLOCK_BACKWARD ? DY : D] = product;
-  }
+  if (c->product) operands(m, &at, of), c->v[at.kind == MN_BLOCK_BACKWARD ? DY : D] = product_of(m, &at, of);
   m->device->force_cublas = at.library != 0;
   forward_reference(c);
   if (at.kind == MN_BLOCK_BACKWARD) {
@@ -377,12 +373,12 @@ static inline void check_block(struct memory *m, const struct draw *d) {
     for (int i = MEAN; i <= RSTD; i++)
       for (int64_t k = 0; k < c->count[i]; k++) c->v[i][k] = rounded(c, c->v[i][k]);
   }
-  run(c, &x, &w, 1);
+  run(c, of, 1);
   if (at.kind == MN_BLOCK && c->bare)
     assert_bare_y(c);
   else
     backward_reference(c), assert_backward(c);
-  check_repeats_of_block(c, &x, &w);
+  check_repeats_of_block(c, of);
 }
 
 #endif

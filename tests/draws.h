@@ -17,6 +17,7 @@ struct draw {
   int64_t flag;    /* first with the flag of values that are not finite raised */
   int64_t offset;  /* of a bias */
   int64_t way;     /* a choice of the operation's own */
+  int64_t fits;    /* the GEMM of our own takes it, unless told otherwise */
   int64_t repeats; /* runs after the first, which leave the same bytes */
   int64_t seed;    /* of the values */
 };
@@ -26,10 +27,11 @@ enum { FROM_MEMORY = 3, SIZES = 4, FIELDS = sizeof(struct draw) / sizeof(int64_t
 static const struct {
   const char *name;
   int64_t least, below;
-} fields[FIELDS] = {{"rows", 1, 0},   {"width", 1, 0}, {"depth", 1, 0},   {"groups", 0, 0},
-                    {"kind", 0, 6},   {"form", 0, 4},  {"rule", 0, 8},    {"ops", 0, 16},
-                    {"alias", 0, 4},  {"shift", 0, 2}, {"library", 0, 2}, {"flag", 0, 2},
-                    {"offset", 0, 3}, {"way", 0, 4},   {"repeats", 0, 2}, {"seed", 0, 1 << 20}};
+} fields[FIELDS] = {{"rows", 1, 0},      {"width", 1, 0}, {"depth", 1, 0},   {"groups", 0, 0},
+                    {"kind", 0, 6},      {"form", 0, 4},  {"rule", 0, 8},    {"ops", 0, 16},
+                    {"alias", 0, 4},     {"shift", 0, 2}, {"library", 0, 2}, {"flag", 0, 2},
+                    {"offset", 0, 3},    {"way", 0, 4},   {"fits", 0, 1},    {"repeats", 0, 2},
+                    {"seed", 0, 1 << 20}};
 
 static inline int64_t columns_of(const struct draw *d) {
   return d->width * (d->groups ? d->groups : 1);

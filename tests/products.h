@@ -31,22 +31,27 @@ static inline struct mn_operand operand(struct memory *m, struct mn_operand shap
   return operand_with(m, shape, seed, mn_has_planes(m->device, shape.rows, shape.cols));
 }
 
+/* The shapes of both of a product's. */
+static inline void shapes_of(enum mn_form form, const struct draw *d, struct mn_operand of[2]) {
+  const int64_t cols = columns_of(d), along = form == MN_TN ? d->depth : d->rows;
+  const int64_t across = form == MN_NT ? cols : d->depth;
+  of[0] = (struct mn_operand){.rows = along, .cols = d->rows + d->depth - along};
+  of[1] = (struct mn_operand){.rows = across, .cols = cols + d->depth - across};
+}
+
 /* Both of a product's, with planes where a GEMM can read them: two planes want a width of whole multiples of
  * 8 of everything that is contiguous. With `shift` the first starts so many elements into its memory. */
-static inline void operands(struct memory *m, enum mn_form form, const struct draw *d, struct mn_operand *x,
-                            struct mn_operand *y) {
-  const int64_t cols = columns_of(d);
-  const int planes = mn_has_planes(m->device, cols, form == MN_TN ? d->rows : d->depth);
-  const int64_t along = form == MN_TN ? d->depth : d->rows, across = form == MN_NT ? cols : d->depth;
-  *x = (struct mn_operand){.rows = along, .cols = d->rows + d->depth - along};
-  *y = (struct mn_operand){.rows = across, .cols = cols + d->depth - across};
-  x->rows += d->shift;
-  *x = operand_with(m, *x, 11 + 64 * (uint64_t)d->seed, planes);
-  *y = operand_with(m, *y, 12 + 64 * (uint64_t)d->seed, planes);
-  x->rows -= d->shift; /* the same memory, from a later element on */
-  x->real = (char *)x->real + (size_t)d->shift * m->device->real;
+static inline void operands(struct memory *m, const struct draw *d, struct mn_operand of[2]) {
+  const enum mn_form form = (enum mn_form)d->form;
+  const int planes = mn_has_planes(m->device, columns_of(d), form == MN_TN ? d->rows : d->depth);
+  shapes_of(form, d, of);
+  of[0].rows += d->shift;
   for (int i = 0; i < 2; i++)
-    if (x->planes[i]) x->planes[i] = (char *)x->planes[i] + (size_t)d->shift * m->device->plane;
+    of[i] = operand_with(m, of[i], 11 + (uint64_t)i + 64 * (uint64_t)d->seed, planes);
+  of[0].rows -= d->shift; /* the same memory, from a later element on */
+  of[0].real = (char *)of[0].real + (size_t)d->shift * m->device->real;
+  for (int i = 0; i < 2; i++)
+    if (of[0].planes[i]) of[0].planes[i] = (char *)of[0].planes[i] + (size_t)d->shift * m->device->plane;
 }
 
 /* tf32 keeps 10 bits of each factor; of planes the GEMM and the reference read the same numbers. */
@@ -66,19 +71,28 @@ static inline double *factors_of(struct memory *m, const struct mn_operand *o) {
 }
 
 /* d[rows, cols] = op(a)·op(b), summed in double. */
-static inline double *product_of(struct memory *m, enum mn_form form, const struct mn_operand *x,
-                                 const struct mn_operand *y) {
-  const int64_t rows = form == MN_TN ? x->cols : x->rows, depth = form == MN_TN ? x->rows : x->cols;
-  const int64_t cols = form == MN_NT ? y->rows : y->cols;
-  const int64_t down = form == MN_TN ? 1 : depth, along = form == MN_TN ? rows : 1;
-  double *a = factors_of(m, x), *b = factors_of(m, y), *out = kept_zeros(m, rows * cols), *turned = b;
-  if (form == MN_NT) turned = kept_zeros(m, depth * cols);
-  for (int64_t i = 0; i < depth * cols && form == MN_NT; i++) turned[i % depth * cols + i / depth] = b[i];
+static inline double *product_of(struct memory *m, const struct draw *d, const struct mn_operand of[2]) {
+  const int64_t rows = d->rows, cols = columns_of(d), depth = d->depth;
+  const int64_t down = d->form == MN_TN ? 1 : depth, along = d->form == MN_TN ? rows : 1;
+  double *a = factors_of(m, &of[0]), *b = factors_of(m, &of[1]), *out = kept_zeros(m, rows * cols),
+         *turned = b;
+  if (d->form == MN_NT) turned = kept_zeros(m, depth * cols);
+  for (int64_t i = 0; i < depth * cols && d->form == MN_NT; i++) turned[i % depth * cols + i / depth] = b[i];
 #pragma omp parallel for
   for (int64_t i = 0; i < rows; i++)
     for (int64_t k = 0; k < depth; k++)
       for (int64_t j = 0; j < cols; j++) out[i * cols + j] += a[i * down + k * along] * turned[k * cols + j];
   return out;
+}
+
+/* Which way a product went shows in `into`, where only the library leaves it. Of two planes, which are of no
+ * use to the library, a weight is updated by the GEMM of our own in any case. */
+static inline void assert_way(struct memory *m, const struct draw *d, const struct mn_epilogue *e) {
+  const int64_t count = d->rows * columns_of(d);
+  const int leaves = d->library && !(m->device->planes == 2 && e->kind == MN_UPDATE);
+  const double *into = d->fits ? kept_reals(m, e->into, count) : NULL;
+  for (int64_t i = 0; i < count && into; i++)
+    if (isnan(into[i]) == leaves) WRONG("the product went the %s way", leaves ? "GEMM's" : "library's");
 }
 
 /* ---- parameters ---- */
@@ -185,14 +199,14 @@ static inline void raise_flag(struct mn_device *device) {
 /* ---- a matrix and its epilogue ---- */
 
 /* Of each run after the first, from NaN. */
-static inline void check_repeats(struct memory *m, const struct draw *d, const struct mn_operand *x,
-                                 const struct mn_operand *y, const struct mn_epilogue *e) {
+static inline void check_repeats(struct memory *m, const struct draw *d, const struct mn_operand of[2],
+                                 const struct mn_epilogue *e) {
   struct mn_device *device = m->device;
   const size_t bytes = (size_t)(d->rows * columns_of(d)) * device->real;
   char *first = kept(m, get_bytes(device, e->into, bytes));
   for (int64_t run = 0; run < d->repeats; run++) {
     MUST(device->kernels->zero(device, e->into, bytes));
-    MUST(device->kernels->gemm(device, (enum mn_form)d->form, x, y, e));
+    MUST(device->kernels->gemm(device, (enum mn_form)d->form, &of[0], &of[1], e));
     char *next = get_bytes(device, e->into, bytes);
     if (memcmp(first, next, bytes) != 0) WRONG("run %ld leaves other bytes", (long)run);
     free(next);
@@ -210,7 +224,7 @@ static inline void check_matrix(struct memory *m, const struct draw *d) {
   if (device->planes == 2) at.shift = 0; /* which no library takes instead */
   const double tolerance = product ? product_tolerance(device) : tolerance_of(device);
   double *before = kind == MN_ADD ? kept_random(m, 13, count + at.shift, 1) : NULL, *values;
-  struct mn_operand x, y;
+  struct mn_operand of[2];
   struct parameter w = {.scale = 1};
   struct mn_epilogue e = {.kind = kind, .update = &w.update};
   void *from = NULL;
@@ -219,7 +233,7 @@ static inline void check_matrix(struct memory *m, const struct draw *d) {
   if (product && kind == MN_UPDATE && device->precision == MN_TF32 && w.v)
     return; /* too coarse for quotients */
   if (product)
-    operands(m, (enum mn_form)d->form, &at, &x, &y), values = product_of(m, (enum mn_form)d->form, &x, &y);
+    operands(m, &at, of), values = product_of(m, &at, of);
   else
     values = kept_random(m, 23 + 64 * (uint64_t)d->seed, count, 1), from = take_reals(m, values, count);
   w.update.clears = !product && d->way % 2;
@@ -231,10 +245,11 @@ static inline void check_matrix(struct memory *m, const struct draw *d) {
   for (int under = d->flag != 0; under >= 0; under--) {
     if (under) raise_flag(device);
     if (product)
-      MUST(device->kernels->gemm(device, (enum mn_form)d->form, &x, &y, &e));
+      MUST(device->kernels->gemm(device, (enum mn_form)d->form, &of[0], &of[1], &e));
     else
       MUST(device->kernels->epilogue(device, from, d->rows, cols, &e));
     if (flag_of(device) != 7 * under) WRONG("the flag is not %d", 7 * under); /* nobody else has raised it */
+    if (product) assert_way(m, d, &e);
     for (int64_t i = 0; i < count && before && !under; i++) before[i] += values[i];
     if (!under && kind == MN_UPDATE) follow(&w, values);
     if (kind == MN_UPDATE) assert_parameter(m, &w, "a parameter", under ? 0 : tolerance);
@@ -244,7 +259,7 @@ static inline void check_matrix(struct memory *m, const struct draw *d) {
     if (!product) assert_reals(m, "the matrix", from, values, count, 0);
   }
   if (w.w.scale && get_scale(device, w.w.scale).factor != factor) WRONG("another factor");
-  if (product && kind == MN_STORE) check_repeats(m, d, &x, &y, &e);
+  if (product && kind == MN_STORE) check_repeats(m, d, of, &e);
 }
 
 #endif

@@ -51,10 +51,15 @@ static struct mn_layer block_leaves(struct graph *g, int64_t inputs, int64_t cha
   return layer;
 }
 
+/* y = x·Wᵀ + b. */
+static void linear(struct graph *g, struct mn_tensor **y, struct mn_tensor *x, int64_t outputs) {
+  struct mn_tensor *weight = leaf(g, outputs, x->value.cols, 1);
+  const struct mn_layer layer = {.parameters = {weight, leaf(g, 1, outputs, 1)}};
+  MUST(mn_block_ops_record(g->tape, y, x, &layer, MN_OP_BIAS));
+}
+
 static void record_linear(struct graph *g) {
-  struct mn_tensor *x = leaf(g, 5, 7, 1), *weight = leaf(g, 3, 7, 1);
-  const struct mn_layer layer = {.parameters = {weight, leaf(g, 1, 3, 1)}};
-  MUST(mn_block_ops_record(g->tape, &g->y, x, &layer, MN_OP_BIAS));
+  linear(g, &g->y, leaf(g, 5, 7, 1), 3);
 }
 
 static void record_normalised(struct graph *g, struct mn_tensor *x, int64_t channels, int64_t groups) {
@@ -93,9 +98,7 @@ static void record_block(struct graph *g) {
 static void record_leaf_used_three_times(struct graph *g) {
   struct mn_tensor *x = leaf(g, 4, 3, 1), *doubled, *mapped;
   MUST(mn_add_record(g->tape, &doubled, x, x));
-  struct mn_tensor *weight = leaf(g, 3, 3, 1);
-  const struct mn_layer layer = {.parameters = {weight, leaf(g, 1, 3, 1)}};
-  MUST(mn_block_ops_record(g->tape, &mapped, x, &layer, MN_OP_BIAS));
+  linear(g, &mapped, x, 3);
   MUST(mn_add_record(g->tape, &g->y, doubled, mapped));
 }
 
@@ -119,36 +122,32 @@ static void record_sum_normalised(struct graph *g) {
   record_normalised(g, sum, 8, 2);
 }
 
-static void take_target(struct graph *g, int64_t rows, int64_t cols) {
-  MUST(mn_tape_tensor(g->tape, &g->target, "target", rows, cols));
-}
-
 static void record_mse(struct graph *g) {
   struct mn_tensor *y = leaf(g, 5, 3, 1);
-  take_target(g, 5, 3);
+  MUST(mn_tape_tensor(g->tape, &g->target, "target", 5, 3));
   MUST(mn_loss_record(g->tape, y, g->target, NULL, 1));
 }
 
-static void record_cross_entropy(struct graph *g) {
-  struct mn_tensor *y = leaf(g, 7, 4, 2);
+static void cross_entropy_of(struct graph *g, struct mn_tensor *y) {
   MUST(mn_tape_device(g->tape, (void **)&g->labels, 7, sizeof(int32_t)));
   MUST(mn_loss_record(g->tape, y, NULL, &g->labels, 1));
+}
+
+static void record_cross_entropy(struct graph *g) {
+  cross_entropy_of(g, leaf(g, 7, 4, 2));
 }
 
 /* The logits come from an operation, which wants their gradient in its own way. */
 static void record_cross_entropy_of_linear(struct graph *g) {
-  struct mn_tensor *x = leaf(g, 7, 3, 2), *y;
-  MUST(mn_tape_device(g->tape, (void **)&g->labels, 7, sizeof(int32_t)));
-  struct mn_tensor *weight = leaf(g, 4, 3, 1);
-  const struct mn_layer layer = {.parameters = {weight, leaf(g, 1, 4, 1)}};
-  MUST(mn_block_ops_record(g->tape, &y, x, &layer, MN_OP_BIAS));
-  MUST(mn_loss_record(g->tape, y, NULL, &g->labels, 1));
+  struct mn_tensor *y;
+  linear(g, &y, leaf(g, 7, 3, 2), 4);
+  cross_entropy_of(g, y);
 }
 
 static void record_block_mse(struct graph *g) {
   struct mn_tensor *x = leaf(g, 5, 7, 1);
   struct mn_layer layer = block_leaves(g, 7, 9, 3);
-  take_target(g, 5, 9);
+  MUST(mn_tape_tensor(g->tape, &g->target, "target", 5, 9));
   MUST(mn_block_kind.record_mse(g->tape, x, &layer, g->target, 1));
 }
 
