@@ -139,7 +139,7 @@ static void split_weights_are_written_and_read(struct memory *m) {
 static void narrow_rounds_to_floats(struct memory *m) {
   enum { MANY = 20003, AROUND = 8 };
   double *all = kept_zeros(m, MANY);
-  for (size_t i = 0; i < MANY; i++) all[i] = i % 3 ? special[i / 3 % COUNT(special)] : sin((double)i);
+  for (int64_t i = 0; i < MANY; i++) all[i] = i % 3 ? special(i / 3) : sin((double)i);
   const struct mn_operand from = {.rows = 1, .cols = MANY, .real = take_reals(m, all, MANY)};
   for (int64_t place = 0; place < 40; place++) { /* 4 of `from` by 5 of `out`, a few and many */
     const int64_t at = place % 4, to = place / 4 % 5, count = place < 20 ? MANY - at : 61 - at;

@@ -79,11 +79,11 @@ static void a_factor_leaves_its_headroom(void **state) {
 
 /* ---- on a device ---- */
 
-enum { SPECIAL = COUNT(special) };
-
 /* By planes that start `at` elements into their memory. */
 static void check_rounding(struct memory *m, double factor, int64_t at, int split) {
-  struct mn_operand o = {.rows = 1, .cols = SPECIAL + at, .real = take_reals(m, special, SPECIAL)};
+  double *values = kept_zeros(m, SPECIAL);
+  for (int i = 0; i < SPECIAL; i++) values[i] = special(i);
+  struct mn_operand o = {.rows = 1, .cols = SPECIAL + at, .real = take_reals(m, values, SPECIAL)};
   take_planes(m, &o, (float)factor);
   o.cols = SPECIAL, o.split = split;
   for (int i = 0; i < m->device->planes; i++)
