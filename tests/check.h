@@ -47,10 +47,13 @@ static inline int quick(void) {
 static inline double *random_values(int64_t count, uint64_t seed, double bound) {
   double *values = malloc((size_t)count * sizeof *values);
   assert_non_null(values);
-  uint32_t words[4];
-  for (int64_t i = 0; i < count; i++) { /* mn_random_word(seed, 1, i), of which four come at a time */
-    if (i % 4 == 0) mn_philox(seed, 1, (uint64_t)i / 4, words);
-    values[i] = (float)(bound * ((words[i % 4] >> 8) * 0x1p-23 - 1));
+#pragma omp parallel for
+  for (int64_t quad = 0; quad < (count + 3) / 4;
+       quad++) { /* mn_random_word(seed, 1, i), of which four come at a time */
+    uint32_t words[4];
+    mn_philox(seed, 1, (uint64_t)quad, words);
+    for (int64_t i = 4 * quad; i < count && i < 4 * quad + 4; i++)
+      values[i] = (float)(bound * ((words[i % 4] >> 8) * 0x1p-23 - 1));
   }
   return values;
 }
@@ -64,10 +67,14 @@ static inline double random01(uint64_t seed, int64_t i) {
 }
 
 /* Fills a tensor with random_values. */
-static inline void randomise(struct mn_device *device, struct mn_tensor *tensor, uint64_t seed) {
-  double *values = random_values(mn_tensor_count(tensor), seed, 1);
+static inline void randomise_to(struct mn_device *device, struct mn_tensor *tensor, uint64_t seed,
+                                double bound) {
+  double *values = random_values(mn_tensor_count(tensor), seed, bound);
   MUST(mn_tensor_write(device, tensor, values));
   free(values);
+}
+static inline void randomise(struct mn_device *device, struct mn_tensor *tensor, uint64_t seed) {
+  randomise_to(device, tensor, seed, 1);
 }
 
 static inline double *zeros(int64_t count) {

@@ -20,19 +20,6 @@ struct stack_case {
 
 /* ---- a training, with the same random values in every precision ---- */
 
-static double *numbers(int64_t count, uint64_t seed, double offset, double bound) {
-  double *out = zeros(count);
-#pragma omp parallel for
-  for (int64_t i = 0; i < count; i++) out[i] = (float)(offset + bound * (2 * random01(seed, i) - 1));
-  return out;
-}
-
-static void fill(struct mn_device *device, struct mn_tensor *tensor, uint64_t seed, double bound) {
-  double *values = numbers(mn_tensor_count(tensor), seed, 0, bound);
-  MUST(mn_tensor_write(device, tensor, values));
-  free(values);
-}
-
 /* A power of two about 1/√I, so that z is about 1. */
 static double weight_bound(const struct stack_case *c) {
   return exp2(-floor(log2(sqrt((double)c->inputs))));
@@ -57,7 +44,7 @@ static struct mn_model *open_stack(struct mn_device *device, const struct stack_
   MUST(mn_model_open(&model, device, &config));
   for (int i = 0; i < model->count; i++) {
     struct mn_tensor *t = model->parameters[i];
-    double *values = numbers(mn_tensor_count(t), (uint64_t)(SEED_PARAMETER + i), 0, bounds[i % 4]);
+    double *values = random_values(mn_tensor_count(t), (uint64_t)(SEED_PARAMETER + i), bounds[i % 4]);
     for (int64_t k = 0; i % 4 == 3 && k < mn_tensor_count(t); k++) values[k] += values[k] < 0 ? -8 : 8;
     MUST(mn_tensor_write(device, t, values));
     free(values);
@@ -80,8 +67,9 @@ static void open_optimizer(struct training *t, const struct stack_case *c) {
     const struct mn_tensor *p = t->model->parameters[i / 2];
     void *const kept_by_rule = i % 2 ? p->update.v : p->update.m;
     if (!kept_by_rule) continue;
-    double *values = numbers(mn_tensor_count(p), (uint64_t)(SEED_MOMENTUM * (i % 2 + 1) + i / 2),
-                             i % 2 ? size * size / 2 : 0, i % 2 ? size * size / 4 : size);
+    double *values =
+        random_values(mn_tensor_count(p), (uint64_t)(SEED_MOMENTUM + i), i % 2 ? size * size / 4 : size);
+    for (int64_t k = 0; i % 2 && k < mn_tensor_count(p); k++) values[k] += size * size / 2;
     MUST(mn_device_write(t->model->device, kept_by_rule, values, mn_tensor_count(p)));
     free(values);
   }
@@ -93,12 +81,13 @@ static struct training train_stack(struct mn_device *device, const struct stack_
   const double scale = weight_bound(c) / 16 * (double)(c->groups * c->width) * sqrt((double)c->rows);
   open_optimizer(&t, c);
   MUST(mn_pass_open(&t.pass, t.model, MN_PASS_TRAIN, c->rows, scale, 0));
-  fill(device, t.pass->x, SEED_X, 1);
-  if (t.pass->target) fill(device, t.pass->target, SEED_TARGET, 16);
+  randomise(device, t.pass->x, SEED_X);
+  if (t.pass->target) randomise_to(device, t.pass->target, SEED_TARGET, 16);
   if (t.pass->labels) {
     int32_t *labels = malloc((size_t)c->rows * sizeof *labels);
     assert_non_null(labels);
-    for (int64_t n = 0; n < c->rows; n++) labels[n] = (int32_t)(random01(SEED_TARGET, n) * c->head);
+    for (int64_t n = 0; n < c->rows; n++)
+      labels[n] = (int32_t)(mn_random_word(SEED_TARGET, 2, (uint64_t)n) % (uint64_t)c->head);
     MUST(device->kernels->copy(device, t.pass->labels, labels, (size_t)c->rows * sizeof *labels));
     MUST(device->kernels->synchronize(device));
     free(labels);
@@ -303,7 +292,7 @@ static void narrow_stacks_match_fp64(struct memory *m) {
 static double *outputs_of(struct mn_device *device, const struct stack_case *c) {
   struct training t = {.model = open_stack(device, c)};
   MUST(mn_pass_open(&t.pass, t.model, MN_PASS_FORWARD, c->rows, 1, 0));
-  fill(device, t.pass->x, SEED_X, 1);
+  randomise(device, t.pass->x, SEED_X);
   for (int turn = 0; turn < 2; turn++) MUST(mn_tape_replay(t.pass->tape, 0));
   assert_int_equal(raised(&t), 0);
   const struct mn_operand *y = &t.pass->y->value;
@@ -384,7 +373,7 @@ static void steps_repeat_their_bytes(struct memory *m) {
 
 static void write_x(struct training *t, int64_t at, double value) {
   const int64_t count = mn_tensor_count(t->pass->x);
-  double *x = numbers(count, SEED_X, 0, 1);
+  double *x = random_values(count, SEED_X, 1);
   if (at >= 0) x[at] = value;
   MUST(mn_tensor_write(t->model->device, t->pass->x, x));
   free(x);

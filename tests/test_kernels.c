@@ -1,7 +1,6 @@
 /* The kernels one by one, through the table that the engine uses, on every device there is: against plain
  * double arithmetic written out here, and against what the headers promise to the bit. */
-#include "tests/draws.h"
-#include "tests/planes_read.h"
+#include "tests/products.h"
 
 #include "kernels/text.h"
 
@@ -78,18 +77,6 @@ static void uniform_is_exact(struct memory *m) {
 
 /* Split weights, and floats */
 
-/* A split weight with room for `count` elements, none of them written. */
-static struct mn_operand split_weight(struct memory *m, int64_t count) {
-  const struct mn_device *device = m->device;
-  struct mn_operand w = {.rows = 1, .cols = count, .split = 1};
-  w.planes[0] = take_bytes(m, count, device->plane);
-  if (device->type == MN_DEVICE_CUDA)
-    w.low = take_bytes(m, count, sizeof *w.low);
-  else
-    w.real = take_bytes(m, count, sizeof(float));
-  return w;
-}
-
 /* As engine/tensor.c's split, of any range: what is tested is round. That split itself: test_masters. */
 static void write_split(struct mn_device *device, const struct mn_operand *w, int64_t first, float *from,
                         int64_t count) {
@@ -108,9 +95,11 @@ static void split_weights_are_written_and_read(struct memory *m) {
                                       {3, 2000}, {MANY - 1, 1}, {16, MANY - 16}};
   const struct mn_kernels *k = m->device->kernels;
   struct mn_device *device = m->device;
-  struct mn_operand w = split_weight(m, MANY);
+  struct mn_operand w = {.rows = 1, .cols = MANY, .real = take_reals(m, NULL, MANY)};
   float expected[MANY], found[MANY], *memory[2] = {take_bytes(m, MANY + 4, sizeof(float)), NULL};
   MUST(k->allocate_host(device, (void **)&memory[1], (MANY + 4) * sizeof(float)));
+  take_planes(m, &w, 1);
+  split_weight(m, &w);
   for (size_t r = 0; r < 2 * COUNT(ranges); r++) {
     const int64_t first = ranges[r / 2][0], count = ranges[r / 2][1];
     float *from = memory[r % 2] + r % 3;
