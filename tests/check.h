@@ -351,14 +351,14 @@ static inline void run_each(void **state) {
   }
 }
 
-#define EACH_ON(device, precisions, test)                                                                    \
+#define IN_EACH_ON(device, precisions, test)                                                                 \
   {                                                                                                          \
 #test ", " device, run_each, NULL, NULL, &(struct each) {                                                \
       test, device, precisions                                                                               \
     }                                                                                                        \
   }
 
-#define EACH(precisions, test) EACH_ON("cpu", precisions, test), EACH_ON("cuda", precisions, test)
+#define IN_EACH(precisions, test) IN_EACH_ON("cpu", precisions, test), IN_EACH_ON("cuda", precisions, test)
 
 static inline int is_cuda(const struct memory *m) {
   return m->device->type == MN_DEVICE_CUDA;

@@ -235,17 +235,17 @@ static void a_dz_that_planes_cannot_hold_raises_the_flag(struct memory *m) {
 
 int main(void) {
   const struct CMUnitTest tests[] = {
-      EACH(EVERY, blocks_follow_their_formulas),
-      EACH(EVERY, blocks_have_edges),
-      EACH(EVERY, blocks_stand_behind_products),
-      EACH(WIDTHS, what_is_saved_changes_nothing),
-      EACH(FP32, variance_is_centred),
-      EACH(WIDTHS, constant_group_gives_beta),
-      EACH(WIDTHS, at_zero_the_slope_counts),
-      EACH(WIDTHS, statistics_never_see_other_rows),
-      EACH(WIDTHS, overflowing_variances_raise_the_flag),
-      EACH(WIDTHS | SCALED, nonfinite_values_raise_the_flag),
-      EACH(SCALED, a_dz_that_planes_cannot_hold_raises_the_flag),
+      IN_EACH(EVERY, blocks_follow_their_formulas),
+      IN_EACH(EVERY, blocks_have_edges),
+      IN_EACH(EVERY, blocks_stand_behind_products),
+      IN_EACH(WIDTHS, what_is_saved_changes_nothing),
+      IN_EACH(FP32, variance_is_centred),
+      IN_EACH(WIDTHS, constant_group_gives_beta),
+      IN_EACH(WIDTHS, at_zero_the_slope_counts),
+      IN_EACH(WIDTHS, statistics_never_see_other_rows),
+      IN_EACH(WIDTHS, overflowing_variances_raise_the_flag),
+      IN_EACH(WIDTHS | SCALED, nonfinite_values_raise_the_flag),
+      IN_EACH(SCALED, a_dz_that_planes_cannot_hold_raises_the_flag),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -204,11 +204,11 @@ static void refusals(struct memory *m) {
 
 int main(void) {
   const struct CMUnitTest tests[] = {
-      EACH(EVERY, as_on_the_tape),
-      EACH(FP32 | BF16 | SCALED, planes_are_made_once),
-      EACH_ON("cpu", BF16, no_narrow_values),
-      EACH_ON("cuda", BF16 | FP16, narrow_values),
-      EACH(FP32, refusals),
+      IN_EACH(EVERY, as_on_the_tape),
+      IN_EACH(FP32 | BF16 | SCALED, planes_are_made_once),
+      IN_EACH_ON("cpu", BF16, no_narrow_values),
+      IN_EACH_ON("cuda", BF16 | FP16, narrow_values),
+      IN_EACH(FP32, refusals),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

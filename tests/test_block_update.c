@@ -352,14 +352,14 @@ static void refusals(struct memory *m) {
 
 int main(void) {
   const struct CMUnitTest tests[] = {
-      EACH(EVERY, by_every_rule),
-      EACH(EVERY, stored),
-      EACH(EVERY, norm_without_the_gradient),
-      EACH(SCALED, by_an_earlier_scale),
-      EACH(EVERY, not_finite),
-      EACH_ON("cuda", BF16 | FP16, narrow_parameters),
-      EACH(FP32, counted),
-      EACH(FP16, refusals),
+      IN_EACH(EVERY, by_every_rule),
+      IN_EACH(EVERY, stored),
+      IN_EACH(EVERY, norm_without_the_gradient),
+      IN_EACH(SCALED, by_an_earlier_scale),
+      IN_EACH(EVERY, not_finite),
+      IN_EACH_ON("cuda", BF16 | FP16, narrow_parameters),
+      IN_EACH(FP32, counted),
+      IN_EACH(FP16, refusals),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -102,9 +102,9 @@ static void fitting_products_leave_into_alone(struct memory *m) {
 
 int main(void) {
   const struct CMUnitTest tests[] = {
-      EACH(PLANES, products_of_a_step),
-      EACH_ON("cuda", PLANES, reference_shape),
-      EACH_ON("cuda", PLANES, fitting_products_leave_into_alone),
+      IN_EACH(PLANES, products_of_a_step),
+      IN_EACH_ON("cuda", PLANES, reference_shape),
+      IN_EACH_ON("cuda", PLANES, fitting_products_leave_into_alone),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

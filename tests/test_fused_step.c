@@ -490,13 +490,13 @@ static void a_step_holds_little_more_than_its_data(struct memory *m) {
 
 int main(void) {
   const struct CMUnitTest tests[] = {
-      EACH(PLANES, stacks_match_fp64),
-      EACH(BF16 | FP16, narrow_stacks_match_fp64),
-      EACH(PLANES, forwards_match_fp64),
-      EACH(PLANES, steps_repeat_their_bytes),
-      EACH(PLANES, nonfinite_steps_write_nothing),
-      EACH(SCALED, an_overflow_writes_nothing),
-      EACH(PLANES, a_step_holds_little_more_than_its_data),
+      IN_EACH(PLANES, stacks_match_fp64),
+      IN_EACH(BF16 | FP16, narrow_stacks_match_fp64),
+      IN_EACH(PLANES, forwards_match_fp64),
+      IN_EACH(PLANES, steps_repeat_their_bytes),
+      IN_EACH(PLANES, nonfinite_steps_write_nothing),
+      IN_EACH(SCALED, an_overflow_writes_nothing),
+      IN_EACH(PLANES, a_step_holds_little_more_than_its_data),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

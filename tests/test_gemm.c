@@ -169,11 +169,11 @@ static void two_gpus_work_in_turn(void **state) {
 
 int main(void) {
   const struct CMUnitTest tests[] = {
-      EACH(EVERY, matrices_follow_their_epilogues),
-      EACH(EVERY, products_have_edges),
-      EACH(EVERY, updates_have_edges),
-      EACH(EVERY, products_repeat_their_bytes),
-      EACH(FP64 | FP32 | FP16, column_sums_go_where_they_should),
+      IN_EACH(EVERY, matrices_follow_their_epilogues),
+      IN_EACH(EVERY, products_have_edges),
+      IN_EACH(EVERY, updates_have_edges),
+      IN_EACH(EVERY, products_repeat_their_bytes),
+      IN_EACH(FP64 | FP32 | FP16, column_sums_go_where_they_should),
       cmocka_unit_test(two_gpus_work_in_turn),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);

@@ -438,9 +438,9 @@ static void scaled_passes_add_up(struct memory *m) {
 int main(void) {
   omp_set_num_threads(1); /* thousands of forwards, each too small to share */
   const struct CMUnitTest tests[] = {
-      EACH(FP64, operations_match_differences), EACH(FP64, models_match_differences),
-      EACH(FP64, odd_sizes_match_differences),  EACH_ON("cpu", FP64, a_wrong_gradient_is_a_miss),
-      EACH(WIDTHS, plans_give_the_same),        EACH(FP64, scaled_passes_add_up),
+      IN_EACH(FP64, operations_match_differences), IN_EACH(FP64, models_match_differences),
+      IN_EACH(FP64, odd_sizes_match_differences),  IN_EACH_ON("cpu", FP64, a_wrong_gradient_is_a_miss),
+      IN_EACH(WIDTHS, plans_give_the_same),        IN_EACH(FP64, scaled_passes_add_up),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

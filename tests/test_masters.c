@@ -240,11 +240,11 @@ static void a_nan_stays_a_nan(struct memory *m) {
 
 int main(void) {
   const struct CMUnitTest tests[] = {
-      EACH(BF16, large_masters_are_written_and_read),
-      EACH(BF16, updates_are_those_of_floats),
-      EACH(BF16, products_update_every_bit),
-      EACH(BF16, checkpoints_hold_every_bit),
-      EACH(BF16, a_nan_stays_a_nan),
+      IN_EACH(BF16, large_masters_are_written_and_read),
+      IN_EACH(BF16, updates_are_those_of_floats),
+      IN_EACH(BF16, products_update_every_bit),
+      IN_EACH(BF16, checkpoints_hold_every_bit),
+      IN_EACH(BF16, a_nan_stays_a_nan),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }
