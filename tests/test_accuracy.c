@@ -208,8 +208,8 @@ static void errors_are_what_they_should_be(void **state) {
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(errors_are_what_they_should_be),
-      EACH_ON("cuda", FP16, planes_are_as_exact_as_promised),
-      EACH_ON("cuda", FP16X3, planes_are_as_exact_as_promised),
+      IN_EACH_ON("cuda", FP16, planes_are_as_exact_as_promised),
+      IN_EACH_ON("cuda", FP16X3, planes_are_as_exact_as_promised),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }
