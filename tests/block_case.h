@@ -335,23 +335,28 @@ static inline void run(struct block_case *c, const struct mn_operand of[2], int 
   if (e.kind == MN_BLOCK && !c->bare) apply(c, MN_BLOCK_BACKWARD, c->real[DY]);
 }
 
+/* y, dz and the sums, one after the other. */
+static inline double *results_of(struct memory *m, const struct block_case *c) {
+  double *out = kept_zeros(m, c->count[Y] + c->count[DZ] + c->count[SUMS]);
+  if (c->y.real || c->y.planes[0]) memcpy(out, values_of(m, &c->y), (size_t)c->count[Y] * sizeof *out);
+  memcpy(out + c->count[Y], values_of(m, &c->dz), (size_t)c->count[DZ] * sizeof *out);
+  MUST(mn_device_read(m->device, out + c->count[Y] + c->count[DZ], c->real[SUMS], c->count[SUMS]));
+  return out;
+}
+
 /* Every run leaves the same bytes. */
-static inline void check_repeats_of_block(struct block_case *c, const struct mn_operand of[2]) {
-  struct memory own = {.device = c->m->device}, *const m = c->m;
-  const int64_t counts[] = {c->count[Y], c->count[DZ], c->count[SUMS]};
-  double *first[] = {c->y.real ? kept_reals(m, c->y.real, counts[0]) : NULL, values_of(m, &c->dz),
-                     kept_reals(m, c->real[SUMS], counts[2])};
+static inline void check_block_repeats(struct block_case *c, const struct mn_operand of[2]) {
+  struct memory own = {.device = c->m->device};
+  const double *first = results_of(c->m, c);
   for (int64_t again = 0; again < c->draw.repeats; again++) {
-    c->m = &own;
-    run(c, of, 0);
-    double *next[] = {c->y.real ? kept_reals(&own, c->y.real, counts[0]) : NULL, values_of(&own, &c->dz),
-                      kept_reals(&own, c->real[SUMS], counts[2])};
-    for (int i = 0; i < 3; i++)
-      if (first[i] && memcmp(first[i], next[i], (size_t)counts[i] * sizeof(double)) != 0)
-        WRONG("another run leaves other bytes");
+    struct block_case next = *c;
+    next.m = &own;
+    run(&next, of, 0);
+    if (memcmp(first, results_of(&own, &next),
+               (size_t)(c->count[Y] + c->count[DZ] + c->count[SUMS]) * sizeof *first))
+      WRONG("another run leaves other bytes");
     release_all(&own);
   }
-  c->m = m;
 }
 
 /* kind: MN_BLOCK, with the backward behind it, MN_BLOCK_LOSS, or of a product MN_BLOCK_BACKWARD. way: of a loss, not 0
@@ -378,7 +383,7 @@ static inline void check_block(struct memory *m, const struct draw *d) {
     assert_bare_y(c);
   else
     backward_reference(c), assert_backward(c);
-  check_repeats_of_block(c, of);
+  check_block_repeats(c, of);
 }
 
 #endif

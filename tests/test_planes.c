@@ -1,7 +1,6 @@
 /* float16 planes and their scales: the rounding itself, the choice of factors, and what kernels make of both:
  * to the bit, since factors are powers of two. */
-#include "kernels/planes.h"
-#include "tests/products.h"
+#include "tests/block_case.h"
 
 #include "engine/forms.h"
 
@@ -259,33 +258,21 @@ static void a_backward_notes_its_largest(struct memory *m) {
       {1e30, 1, 0, 1e30f, 5},   {1e-30, 0x1p60f, 0, 1e-30f, 0},
       {NAN, 16, 0, 1, 5},       {INFINITY, 1, 0, INFINITY, 5},
   };
-  double z[MANY], dy[MANY];
+  const struct draw d = {ROWS, CHANNELS, 1, .kind = MN_BLOCK, .form = FROM_MEMORY, .ops = MN_OP_ACTIVATE};
   for (size_t i = 0; i < COUNT(cases); i++)
     for (int at = 0; at < MANY; at += 333) {
-      double unit = fabs(cases[i].largest) < 1e-20 ? 1e-30 : 1;
-      for (int k = 0; k < MANY; k++) z[k] = k % 3 ? 1 : -1, dy[k] = (k % 2 ? unit : -unit);
-      z[at] = 1, dy[at] = cases[i].largest;
-      struct mn_operand dz = put_operand(m, ROWS, CHANNELS, NULL, cases[i].factor);
-      put_scale(m->device, dz.scale, (struct mn_scale){cases[i].factor, cases[i].before});
-      struct mn_block b = {.ops = MN_OP_ACTIVATE,
-                           .rows = ROWS,
-                           .channels = CHANNELS,
-                           .groups = 1,
-                           .slope = 0.5,
-                           .z = take_reals(m, z, MANY),
-                           .dz = &dz,
-                           .sums = take_reals(m, NULL, 3 * mn_chunks(ROWS) * CHANNELS)};
-      struct mn_epilogue e = {.kind = MN_BLOCK_BACKWARD, .block = &b};
+      struct block_case *c = open_case(m, &d);
+      const double unit = fabs(cases[i].largest) < 1e-20 ? 1e-30 : 1;
+      for (int k = 0; k < MANY; k++) c->v[D][k] = k % 3 ? 1 : -1, c->v[DY][k] = k % 2 ? unit : -unit;
+      c->v[D][at] = 1, c->v[DY][at] = cases[i].largest, c->slope = 0.5; /* without a bias z is d */
+      upload(c);
+      put_scale(m->device, c->dz.scale, (struct mn_scale){cases[i].factor, cases[i].before});
       for (int mark = 5; mark < 7; mark++) { /* the first mark stays */
         m->device->mark = mark;
-        MUST(m->device->kernels->epilogue(m->device, take_reals(m, dy, MANY), ROWS, CHANNELS, &e));
+        apply(c, MN_BLOCK_BACKWARD, take_reals(m, c->v[DY], MANY));
       }
       m->device->mark = 1;
-      assert_planes(m->device, "dz", &dz);
-      assert_true(get_scale(m->device, dz.scale).factor == cases[i].factor);
-      /* Of an infinity it matters only that it is no factor's. */
-      float noted = get_scale(m->device, dz.scale).largest;
-      if (noted != cases[i].noted) fail_msg("case %zu: %g was noted", i, (double)noted);
+      assert_scale(m, &c->dz, cases[i].factor, cases[i].noted);
       assert_int_equal(flag_of(m->device), cases[i].raised);
       release_all(m);
     }
