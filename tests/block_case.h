@@ -359,6 +359,51 @@ static inline void check_block_repeats(struct block_case *c, const struct mn_ope
   }
 }
 
+/* The epilogue once more on what is in memory: a backward, or with the loss. */
+static inline void apply_last(struct block_case *c) {
+  if (c->draw.kind == MN_BLOCK_LOSS)
+    apply(c, MN_BLOCK_LOSS, c->real[D]);
+  else
+    apply(c, MN_BLOCK_BACKWARD, c->real[DY]);
+}
+
+/* The largest factor that dz's planes can bear raises nothing, twice that factor does, with the mark of the first time.
+ */
+static inline void check_overflow(struct block_case *c) {
+  static const struct {
+    float times;
+    int mark, raised, clears;
+  } steps[] = {{1, 3, 0, 0}, {2, 3, 3, 0}, {1024, 4, 3, 0}, {1, 4, 3, 1}, {2, 4, 4, 1}};
+  struct mn_device *device = c->m->device;
+  const double largest = largest_real(c->m, &c->dz);
+  const float bearable = exp2f(floorf(log2f(MN_FP16_MOST / (float)largest)));
+  for (size_t i = 0; i < COUNT(steps) && largest > 0; i++) {
+    int flag;
+    device->mark = steps[i].mark;
+    put_scale(device, c->dz.scale, (struct mn_scale){bearable * steps[i].times, 0});
+    apply_last(c);
+    const struct mn_scale scale = get_scale(device, c->dz.scale);
+    MUST(device->kernels->download(device, &flag, device->nonfinite, sizeof flag));
+    if (flag != steps[i].raised) WRONG("under %g the flag is %d", (double)scale.factor, flag);
+    if (scale.factor != bearable * steps[i].times || scale.largest != largest) WRONG("another scale");
+    if (i == 0) assert_planes(device, "dz, as large as can be", &c->dz);
+    if (steps[i].clears) flag_of(device);
+  }
+  put_scale(device, c->dz.scale, (struct mn_scale){1, 0});
+}
+
+/* Whether or not z, mean and rstd are saved, the results are the same bytes. */
+static inline void check_unsaved(struct block_case *c) {
+  const enum mn_epilogue_kind kind = (enum mn_epilogue_kind)c->draw.kind;
+  const struct mn_operand *of = kind == MN_BLOCK ? &c->y : &c->dz;
+  if (!of->real) return;
+  const double *saved = values_of(c->m, of);
+  c->block.z = c->block.mean = c->block.rstd = NULL;
+  apply(c, kind, take_reals(c->m, c->v[D], c->count[D]));
+  if (memcmp(saved, values_of(c->m, of), (size_t)c->count[Y] * sizeof *saved))
+    WRONG("what is saved changes bytes");
+}
+
 /* kind: MN_BLOCK, with the backward behind it, MN_BLOCK_LOSS, or of a product MN_BLOCK_BACKWARD. way: of a loss, not 0
  * without y; 2 and 3 without what is saved, where y and dz have no reals if they have planes. */
 static inline void check_block(struct memory *m, const struct draw *d) {
@@ -384,6 +429,9 @@ static inline void check_block(struct memory *m, const struct draw *d) {
   else
     backward_reference(c), assert_backward(c);
   check_block_repeats(c, of);
+  if (c->product || c->bare || at.alias != APART) return;
+  if (c->dz.scale) check_overflow(c);
+  check_unsaved(c);
 }
 
 #endif

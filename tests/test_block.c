@@ -57,24 +57,6 @@ static void blocks_stand_behind_products(struct memory *m) {
   try_named(m, check_block, cases, COUNT(cases));
 }
 
-/* Whether or not z, mean and rstd are saved, the results are the same bytes. */
-static void what_is_saved_changes_nothing(struct memory *m) {
-  for (size_t i = 0; i < 2 * COUNT(shapes); i++) {
-    const struct draw d = shaped(shapes[i / 2], MN_OP_ALL, i % 2 ? MN_BLOCK_LOSS : MN_BLOCK);
-    struct block_case *c = open_case(m, &d);
-    double *results[2];
-    for (int saved = 0; saved < 2; saved++) {
-      upload(c);
-      if (!saved) c->block.z = c->block.mean = c->block.rstd = NULL;
-      apply(c, i % 2 ? MN_BLOCK_LOSS : MN_BLOCK, c->real[D]);
-      results[saved] = kept_reals(m, i % 2 ? c->dz.real : c->y.real, c->count[Y]);
-    }
-    assert_true(isfinite(results[0][0]));
-    assert_memory_equal(results[0], results[1], (size_t)c->count[Y] * sizeof(double));
-    release_all(m);
-  }
-}
-
 /* z far from 0: the variance is of what is left when the mean is gone. E[z²] − E[z]² in float has nothing
  * left of it at all. */
 static void variance_is_centred(struct memory *m) {
@@ -189,63 +171,17 @@ static void nonfinite_values_raise_the_flag(struct memory *m) {
   }
 }
 
-/* Applies a loss, or a backward, with dz's planes under this factor; returns the flag, which stays. */
-static int flag_under(struct block_case *c, enum mn_epilogue_kind kind, float factor) {
-  struct mn_device *device = c->m->device;
-  int flag;
-  put_scale(device, c->dz.scale, (struct mn_scale){factor, 0});
-  apply(c, kind, c->real[kind == MN_BLOCK_LOSS ? D : DY]);
-  const struct mn_scale scale = get_scale(device, c->dz.scale);
-  assert_true(scale.factor == factor && scale.largest == largest_real(c->m, &c->dz));
-  MUST(device->kernels->download(device, &flag, device->nonfinite, sizeof flag));
-  return flag;
-}
-
-/* The largest factor that the planes can bear raises nothing, twice that factor does, with the mark of the
- * first time. */
-static void check_overflow(struct memory *m, const struct draw *d, enum mn_epilogue_kind kind) {
-  struct mn_device *device = m->device;
-  struct block_case *c = open_case(m, d);
-  upload(c);
-  if (c->y.scale) MUST(device->kernels->rescale(device, NULL, c->y.scale, &c->block));
-  if (kind == MN_BLOCK_BACKWARD) apply(c, MN_BLOCK, c->real[D]);
-  device->mark = 3;
-  assert_int_equal(flag_under(c, kind, 1), 0);
-  const float bearable = exp2f(floorf(log2f(MN_FP16_MOST / (float)largest_real(m, &c->dz))));
-  assert_int_equal(flag_under(c, kind, bearable), 0);
-  assert_planes(device, "dz, as large as can be", &c->dz);
-  assert_int_equal(flag_under(c, kind, 2 * bearable), 3);
-  device->mark = 4;
-  assert_int_equal(flag_under(c, kind, 1024 * bearable), 3);
-  assert_int_equal(flag_under(c, kind, 1), 3);
-  assert_int_equal(flag_of(device), 3);
-  assert_int_equal(flag_under(c, kind, 2 * bearable), 4);
-  assert_int_equal(flag_of(device), 4);
-  device->mark = 1;
-  release_all(m);
-}
-
-static void a_dz_that_planes_cannot_hold_raises_the_flag(struct memory *m) {
-  static const int64_t some[][3] = {{33, 3, 16}, {3, 5, 7}, {5, 2, 300}, {70, 9, 8}, {9, 2, 256}};
-  for (size_t i = 0; i < 4 * COUNT(some) && m->device->scaled; i++) {
-    const struct draw d = shaped(some[i / 4], i & 1 ? MN_OP_ALL : MN_OP_BIAS | MN_OP_ACTIVATE, MN_BLOCK);
-    check_overflow(m, &d, i & 2 ? MN_BLOCK_LOSS : MN_BLOCK_BACKWARD);
-  }
-}
-
 int main(void) {
   const struct CMUnitTest tests[] = {
       IN_EACH(EVERY, blocks_follow_their_formulas),
       IN_EACH(EVERY, blocks_have_edges),
       IN_EACH(EVERY, blocks_stand_behind_products),
-      IN_EACH(WIDTHS, what_is_saved_changes_nothing),
       IN_EACH(FP32, variance_is_centred),
       IN_EACH(WIDTHS, constant_group_gives_beta),
       IN_EACH(WIDTHS, at_zero_the_slope_counts),
       IN_EACH(WIDTHS, statistics_never_see_other_rows),
       IN_EACH(WIDTHS, overflowing_variances_raise_the_flag),
       IN_EACH(WIDTHS | SCALED, nonfinite_values_raise_the_flag),
-      IN_EACH(SCALED, a_dz_that_planes_cannot_hold_raises_the_flag),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }
