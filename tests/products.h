@@ -221,7 +221,8 @@ static inline void check_matrix(struct memory *m, const struct draw *d) {
   const int64_t cols = columns_of(d), count = d->rows * cols;
   const int product = d->form != FROM_MEMORY;
   struct draw at = *d;
-  if (device->planes == 2) at.shift = 0; /* which no library takes instead */
+  if (device->planes == 2) at.shift = 0;             /* which no library takes instead */
+  if (product && kind == MN_UPDATE) at.form = MN_TN; /* as an update is a gradient's */
   const double tolerance = product ? product_tolerance(device) : tolerance_of(device);
   double *before = kind == MN_ADD ? kept_random(m, 13, count + at.shift, 1) : NULL, *values;
   struct mn_operand of[2];
@@ -245,7 +246,7 @@ static inline void check_matrix(struct memory *m, const struct draw *d) {
   for (int under = d->flag != 0; under >= 0; under--) {
     if (under) raise_flag(device);
     if (product)
-      MUST(device->kernels->gemm(device, (enum mn_form)d->form, &of[0], &of[1], &e));
+      MUST(device->kernels->gemm(device, (enum mn_form)at.form, &of[0], &of[1], &e));
     else
       MUST(device->kernels->epilogue(device, from, d->rows, cols, &e));
     if (flag_of(device) != 7 * under) WRONG("the flag is not %d", 7 * under); /* nobody else has raised it */

@@ -293,21 +293,12 @@ static void a_wrong_gradient_is_a_miss(struct memory *m) {
 /* The same model by each plan: y, the loss, and all gradients. */
 
 enum { ROWS = 37, TENSORS = 2 + 1 + 4 * 2 };
-struct outcome {
-  double *tensors[TENSORS]; /* y; the loss; x's gradient; each parameter's */
-  int64_t counts[TENSORS];
-};
 
-static void keep(struct outcome *o, int which, struct memory *m, const void *reals, int64_t count) {
-  o->tensors[which] = reals ? kept_reals(m, reals, count) : kept_zeros(m, count);
-  o->counts[which] = count;
-}
-
-static struct outcome run_plan(struct memory *m, enum mn_plan plan) {
+/* y; the loss; x's gradient; each parameter's. */
+static void run_plan(struct memory *m, enum mn_plan plan, double *tensors[TENSORS], int64_t counts[TENSORS]) {
   struct mn_model_config config = model_of(2, 12, 3, 0).model;
   struct mn_model *model;
   struct mn_pass *train, *predict;
-  struct outcome o;
   config.plan = plan;
   MUST(mn_model_open(&model, m->device, &config));
   for (int i = 0; i < model->count; i++) randomise(m->device, model->parameters[i], (uint64_t)i);
@@ -318,28 +309,31 @@ static struct outcome run_plan(struct memory *m, enum mn_plan plan) {
   randomise(m->device, predict->x, 50);
   randomise(m->device, train->target, 51);
   MUST(mn_tape_forward(predict->tape));
-  keep(&o, 0, m, predict->y->value.real, mn_tensor_count(predict->y));
   MUST(mn_tape_forward(train->tape));
-  keep(&o, 1, m, NULL, 1);
-  MUST(mn_tape_results(train->tape, o.tensors[1], NULL));
+  tensors[1] = kept_zeros(m, counts[1] = 1);
+  MUST(mn_tape_results(train->tape, tensors[1], NULL));
   MUST(mn_tape_backward(train->tape));
-  keep(&o, 2, m, train->x->gradient, mn_tensor_count(train->x));
-  for (int i = 0; i < model->count; i++)
-    keep(&o, 3 + i, m, model->parameters[i]->gradient, mn_tensor_count(model->parameters[i]));
+  for (int i = 0; i < TENSORS; i++) {
+    const struct mn_tensor *t = i == 0 ? predict->y : i <= 2 ? train->x : model->parameters[i - 3];
+    if (i == 1) continue;
+    counts[i] = mn_tensor_count(t);
+    tensors[i] = kept_reals(m, i ? t->gradient : t->value.real, counts[i]);
+  }
   mn_pass_close(train);
   mn_pass_close(predict);
   mn_model_close(model);
-  return o;
 }
 
 static void plans_give_the_same(struct memory *m) {
-  const struct outcome block = run_plan(m, MN_PLAN_BLOCK);
+  double *block[TENSORS], *other[TENSORS];
+  int64_t counts[TENSORS];
+  run_plan(m, MN_PLAN_BLOCK, block, counts);
   for (int plan = 0; plan < MN_PLANS; plan++) {
-    const struct outcome other = run_plan(m, (enum mn_plan)plan);
+    run_plan(m, (enum mn_plan)plan, other, counts);
     for (int i = 0; i < TENSORS; i++) {
       char what[64];
       snprintf(what, sizeof what, "plan %s, tensor %d", mn_plan_name((enum mn_plan)plan), i);
-      assert_close(what, other.tensors[i], block.tensors[i], block.counts[i], tolerance_of(m->device));
+      assert_close(what, other[i], block[i], counts[i], tolerance_of(m->device));
     }
   }
 }

@@ -8,20 +8,14 @@
 
 #include "train/checkpoint/checkpoint.h"
 
-/* Floats of all sizes with subnormals, infinities, and finite ones whose copy is infinite among them; every
- * third is a tie. */
+/* Floats of all sizes, those of every kind among them; every third is a tie. */
 static double *any_floats(int64_t count, uint64_t seed) {
-  static const uint32_t bits[] = {0x3f808000u, 0x3f818000u, 0xbf808000u, 0xbf818000u,
-                                  0x7f7fffffu, 0xff7f8000u, 0x00008000u, 0x80000001u,
-                                  0x00007fffu, 0x80000000u, 0x7f800000u, 0xff800000u};
   double *values = random_values(count, seed, 1);
   for (int64_t i = 0; i < count; i++) {
-    uint32_t word = i % 3 == 0 ? mn_random_word(seed, 2, (uint64_t)i) : 0;
-    float value = (float)values[i];
-    if (i % 3 == 1) memcpy(&word, &value, sizeof word), word = (word & 0xffff0000u) | 0x8000u;
-    if (i % 3 == 0 && i / 3 < (int64_t)COUNT(bits)) word = bits[i / 3];
-    if (i % 3 < 2) memcpy(&value, &word, sizeof value);
-    if (!isnan(value)) values[i] = value;
+    const uint32_t tie = (to_bits((float)values[i]) & 0xffff0000u) | 0x8000u;
+    const float any =
+        i < 3 * SPECIAL ? (float)special(i / 3) : from_bits(mn_random_word(seed, 2, (uint64_t)i));
+    if (i % 3 < 2 && !(i % 3 == 0 && isnan(any))) values[i] = i % 3 ? from_bits(tie) : any;
   }
   return values;
 }
