@@ -47,8 +47,14 @@ static inline int quick(void) {
 static inline double *random_values(int64_t count, uint64_t seed, double bound) {
   double *values = malloc((size_t)count * sizeof *values);
   assert_non_null(values);
-  for (int64_t i = 0; i < count; i++)
-    values[i] = (float)(bound * ((mn_random_word(seed, 1, (uint64_t)i) >> 8) * 0x1p-23 - 1));
+#pragma omp parallel for
+  for (int64_t quad = 0; quad < (count + 3) / 4;
+       quad++) { /* mn_random_word(seed, 1, i), of which four come at a time */
+    uint32_t words[4];
+    mn_philox(seed, 1, (uint64_t)quad, words);
+    for (int64_t i = 4 * quad; i < count && i < 4 * quad + 4; i++)
+      values[i] = (float)(bound * ((words[i % 4] >> 8) * 0x1p-23 - 1));
+  }
   return values;
 }
 
@@ -61,10 +67,14 @@ static inline double random01(uint64_t seed, int64_t i) {
 }
 
 /* Fills a tensor with random_values. */
-static inline void randomise(struct mn_device *device, struct mn_tensor *tensor, uint64_t seed) {
-  double *values = random_values(mn_tensor_count(tensor), seed, 1);
+static inline void randomise_to(struct mn_device *device, struct mn_tensor *tensor, uint64_t seed,
+                                double bound) {
+  double *values = random_values(mn_tensor_count(tensor), seed, bound);
   MUST(mn_tensor_write(device, tensor, values));
   free(values);
+}
+static inline void randomise(struct mn_device *device, struct mn_tensor *tensor, uint64_t seed) {
+  randomise_to(device, tensor, seed, 1);
 }
 
 static inline double *zeros(int64_t count) {
@@ -138,10 +148,10 @@ static inline double distance(const double *a, const double *e, int64_t count) {
 static inline void assert_close(const char *what, const double *a, const double *e, int64_t count,
                                 double tolerance) {
   double error = distance(a, e, count);
-  if (!(error <= tolerance)) fail_msg("%s: off by %g, more than %g", what, error, tolerance);
+  if (!(error <= tolerance)) WRONG("%s: off by %g, more than %g", what, error, tolerance);
 }
 
-/* Reals on the device, all given back by release_all. */
+/* Memory on the device and on the host, all given back by release_all. */
 struct memory {
   struct mn_device *device;
   struct {
@@ -149,8 +159,26 @@ struct memory {
     int64_t count;
     size_t size;
   } taken[512];
-  int count;
+  int count, hosts;
+  void **host;
 };
+
+/* Memory of malloc's, which release_all frees. */
+static inline void *kept(struct memory *m, void *memory) {
+  assert_non_null(memory);
+  if ((m->hosts & (m->hosts + 1)) == 0) /* full: 0, 1, 3, 7, … */
+    m->host = realloc(m->host, (size_t)(2 * m->hosts + 1) * sizeof *m->host);
+  assert_non_null(m->host);
+  return m->host[m->hosts++] = memory;
+}
+
+static inline double *kept_zeros(struct memory *m, int64_t count) {
+  return kept(m, zeros(count));
+}
+
+static inline double *kept_random(struct memory *m, uint64_t seed, int64_t count, double bound) {
+  return kept(m, random_values(count, seed, bound));
+}
 
 static inline void *take_bytes(struct memory *m, int64_t count, size_t size) {
   assert_true(m->count < (int)COUNT(m->taken));
@@ -188,10 +216,7 @@ static inline void *take_reals(struct memory *m, const double *from, int64_t cou
 }
 
 static inline void *put_random(struct memory *m, uint64_t seed, int64_t count, double bound) {
-  double *values = random_values(count, seed, bound);
-  void *out = take_reals(m, values, count);
-  free(values);
-  return out;
+  return take_reals(m, kept_random(m, seed, count, bound), count);
 }
 
 static inline double *read_reals(const struct memory *m, const void *from, int64_t count) {
@@ -201,10 +226,16 @@ static inline double *read_reals(const struct memory *m, const void *from, int64
   return out;
 }
 
+static inline double *kept_reals(struct memory *m, const void *from, int64_t count) {
+  return kept(m, read_reals(m, from, count));
+}
+
 static inline void release_all(struct memory *m) {
   for (int i = 0; i < m->count; i++)
     mn_device_release(m->device, m->taken[i].memory, m->taken[i].count, m->taken[i].size);
-  m->count = 0;
+  for (int i = 0; i < m->hosts; i++) free(m->host[i]);
+  free(m->host);
+  m->count = m->hosts = 0, m->host = NULL;
 }
 
 static inline void close_memory(struct memory *m) {
@@ -218,6 +249,133 @@ static inline void assert_reals(const struct memory *m, const char *what, const 
   double *values = read_reals(m, actual, count);
   assert_close(what, values, expected, count, tolerance);
   free(values);
+}
+
+/* ---- memory that tells who wrote where ---- */
+
+/* A device's kernels may be exchanged for these, which take a little more than they are asked for: the
+ * buffer is NaN in every width, and what is before and behind it has to stay CANARY until the buffer goes back. */
+enum { CANARY = 0xa5, CANARIES = 4096 };
+static struct guard {
+  char *memory;
+  size_t bytes;
+} guards[1024];
+static int guard_count;
+static const struct mn_kernels *plain; /* the device's own */
+static struct mn_kernels guarded;
+
+#ifndef __has_feature
+#define __has_feature(feature) 0
+#endif
+/* None where a sanitizer watches: it sees reads too, of the bytes right behind a buffer. */
+static inline size_t canaries_around(void) {
+#if defined(__SANITIZE_ADDRESS__) || __has_feature(address_sanitizer)
+  return 0;
+#else
+  return quick() ? 0 : CANARIES;
+#endif
+}
+
+static inline mn_status guarded_allocate(struct mn_device *device, void **out, size_t bytes) {
+  static unsigned char poison[1 << 20], canaries[CANARIES];
+  const size_t around = canaries_around();
+  char *memory;
+  if (!*poison) memset(poison, 0xff, sizeof poison), memset(canaries, CANARY, sizeof canaries);
+  assert_true(guard_count < (int)COUNT(guards));
+  *out = NULL;
+  MN_TRY(plain->allocate(device, (void **)&memory, bytes + 2 * around));
+  *out = memory + around;
+  guards[guard_count++] = (struct guard){*out, bytes};
+  for (size_t at = 0; at < bytes; at += sizeof poison) {
+    size_t left = bytes - at;
+    MN_TRY(device->kernels->copy(device, (char *)*out + at, poison,
+                                 left < sizeof poison ? left : sizeof poison));
+  }
+  MN_TRY(device->kernels->copy(device, memory, canaries, around));
+  MN_TRY(device->kernels->copy(device, (char *)*out + bytes, canaries, around));
+  return device->kernels->synchronize(device); /* a block's call is in another stream */
+}
+
+static inline void guarded_release(struct mn_device *device, void *memory) {
+  unsigned char canaries[2 * CANARIES];
+  const size_t around = canaries_around();
+  int i = guard_count - 1;
+  while (i >= 0 && guards[i].memory != memory) i--;
+  if (i < 0) { /* it was there before, or is none */
+    assert_true(!memory || memory == device->nonfinite || memory == device->unscaled);
+    plain->release(device, memory);
+    return;
+  }
+  const size_t bytes = guards[i].bytes;
+  char *const whole = (char *)memory - around;
+  guards[i] = guards[--guard_count];
+  MUST(device->kernels->download(device, canaries, whole, around));
+  MUST(device->kernels->download(device, canaries + around, (char *)memory + bytes, around));
+  plain->release(device, whole);
+  for (size_t k = 0; k < 2 * around; k++)
+    if (canaries[k] != CANARY) fail_msg("byte %zu around a buffer of %zu bytes was written", k, bytes);
+}
+
+static inline struct mn_device *open_guarded(const char *name, const char *precision) {
+  struct mn_device *device = open_or_skip(name, precision);
+  if (!device) return NULL;
+  guard_count = 0;
+  plain = device->kernels;
+  guarded = *plain;
+  guarded.allocate = guarded_allocate;
+  guarded.release = guarded_release;
+  device->kernels = &guarded;
+  return device;
+}
+
+/* ---- a test in each of some precisions ---- */
+
+enum {
+  FP64 = 1 << MN_FP64,
+  FP32 = 1 << MN_FP32,
+  TF32 = 1 << MN_TF32,
+  BF16 = 1 << MN_BF16,
+  FP16 = 1 << MN_FP16,
+  FP16X3 = 1 << MN_FP16X3,
+  WIDTHS = FP64 | FP32,   /* those that kernels come in */
+  SCALED = FP16 | FP16X3, /* whose planes have a scale */
+  EVERY = (1 << MN_PRECISIONS) - 1,
+};
+
+struct each {
+  void (*test)(struct memory *m);
+  const char *where;
+  int precisions;
+};
+
+/* What was taken has gone back afterwards, nobody has written behind it, and the flag is down. A precision that the GPU lacks is left out. */
+static inline void run_each(void **state) {
+  const struct each *each = *state;
+  trial.on = 0;
+  for (int p = 0; p < MN_PRECISIONS; p++) {
+    if (!(each->precisions >> p & 1)) continue;
+    struct memory m = {.device = open_guarded(each->where, mn_precision_name((enum mn_precision)p))};
+    if (!m.device) continue;
+    each->test(&m);
+    release_all(&m);
+    assert_int_equal(m.device->bytes, 0);
+    assert_int_equal(flag_of(m.device), 0);
+    mn_device_close(m.device);
+    assert_int_equal(guard_count, 0);
+  }
+}
+
+#define IN_EACH_ON(device, precisions, test)                                                                 \
+  {                                                                                                          \
+#test ", " device, run_each, NULL, NULL, &(struct each) {                                                \
+      test, device, precisions                                                                               \
+    }                                                                                                        \
+  }
+
+#define IN_EACH(precisions, test) IN_EACH_ON("cpu", precisions, test), IN_EACH_ON("cuda", precisions, test)
+
+static inline int is_cuda(const struct memory *m) {
+  return m->device->type == MN_DEVICE_CUDA;
 }
 
 #endif

@@ -7,6 +7,23 @@
 
 #include "kernels/planes.h"
 
+/* Numbers of every kind, to a float, a bfloat16 and a float16: ties, both ways, and what is beside them; the largest
+ * finite ones, those that round to infinity and those that just do not; subnormals and their ties; infinities and NaN.
+ */
+enum { SPECIAL = 52 };
+static inline double special(int64_t i) {
+  static const double numbers[4][13] = {
+      {1, 0, NAN, 0.1, -0.0, 1e-12, 65504, 65519, 65520, 65535, -65520, 3.14159, 0x1p-60},
+      {0x1p-14, 0x1p-24, 0x1p-25, INFINITY, 0x1.01p0, 0x1.03p0, 0x1.02p0, -0x1p128, -0x1p-25, 0x1p-134,
+       0x1p-140, 0x1p-149, 0x1p-150},
+      {-INFINITY, -0x1.01p0, 0x1.002p0, 0x1.006p0, 0x1.8p-25, 0x1.0101p0, 0x1.0021p0, -0x1.8p-24, 0x1.8p-134,
+       0x1.8p-149, 0x1.004p-14, 0x1.ffcp-15, 0x1.ffep-15},
+      {0x1.010002p0, 0x1.00fffep0, 0x1.000001p0, 0x1.000003p0, 0x1.123456p3, -0x1.000001p0, 0x1.fffffep127,
+       0x1.ffffffp127, -0x1.fedcbap-9, 0x1.000002p-126, 0x1.0000010000001p0, 0x1.fffffefffffffp127,
+       -0x1.0000000000001p-150}};
+  return numbers[i % SPECIAL / 13][i % 13];
+}
+
 /* An operand's planes on the host, as they lie on the device. */
 struct planes {
   void *plane[2]; /* the second NULL where there is one */
@@ -96,7 +113,7 @@ static inline void assert_planes(struct mn_device *device, const char *what, con
   const int64_t wrong = wrongly_rounded(&p, reals);
   free(reals);
   free_planes(&p);
-  if (wrong) fail_msg("%s: %ld elements of the planes are not its reals, rounded", what, (long)wrong);
+  if (wrong) WRONG("%s: %ld elements of the planes are not its reals, rounded", what, (long)wrong);
 }
 
 /* The largest |value| of an operand's reals. */

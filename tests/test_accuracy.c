@@ -12,8 +12,7 @@
  * printed beside it.
  *
  * Every case is printed, also where one has failed before. */
-#include "kernels/planes.h"
-#include "tests/check.h"
+#include "tests/products.h"
 
 enum { FORMS = MN_TN + 1 };
 static const char *const form_names[FORMS] = {"z = x Wt", "dx = dz W", "dW = dzt x"};
@@ -48,7 +47,7 @@ static const struct kind kinds[] = {
 
 /* ---- numbers ---- */
 
-static double drawn(enum data data, uint64_t seed, int64_t i) {
+static double number(enum data data, uint64_t seed, int64_t i) {
   const double u = random01(seed, 2 * i), v = random01(seed, 2 * i + 1), turn = 6.283185307179586;
   switch (data) {
   case UNIFORM:
@@ -74,52 +73,30 @@ static double *values_of(const struct kind *kind, int which, int64_t rows, int64
   for (int64_t row = 0; row < rows; row++) {
     const double large = kind->rows[which] && row % 2 ? 1e4 : 1;
     for (int64_t i = row * cols; i < (row + 1) * cols; i++)
-      out[i] = (float)(large * (which ? kind->b : kind->a) * drawn(kind->data, 11 + (uint64_t)which, i));
+      out[i] = (float)(large * (which ? kind->b : kind->a) * number(kind->data, 11 + (uint64_t)which, i));
   }
   return out;
 }
 
 /* ---- products ---- */
 
-struct product {
-  enum mn_form form;
-  int64_t rows, cols, depth;
-};
-
-struct values {
-  double *of[2];
-};
-
-static int64_t rows_of(const struct product *p, int which) {
-  if (which == 0) return p->form == MN_TN ? p->depth : p->rows;
-  return p->form == MN_NT ? p->cols : p->depth;
-}
-
-static int64_t cols_of(const struct product *p, int which) {
-  if (which == 0) return p->form == MN_TN ? p->rows : p->depth;
-  return p->form == MN_NT ? p->depth : p->cols;
-}
-
-/* An operand with all of its forms, under the headroom that it has in training. */
-static struct mn_tensor *operand(struct mn_device *device, const struct product *p, int which,
-                                 const double *from) {
-  const int weight = which == 1 && p->form != MN_TN, dz = which == 0 && p->form != MN_NT;
-  struct mn_tensor *t;
-  MUST(mn_tensor_parameter(device, &t, "an operand", 2, rows_of(p, which), cols_of(p, which), 0, 0));
-  t->value.headroom = weight ? MN_HEADROOM_W : dz ? MN_HEADROOM_DZ : MN_HEADROOM_X;
-  MUST(mn_tensor_write(device, t, from));
-  return t;
-}
-
-/* d of a product in a device. */
-static double *multiply(struct mn_device *device, const struct product *p, const struct values *values) {
-  const int64_t count = p->rows * p->cols;
+/* d of a product in a device: of operands with all of their forms, under the headroom that they have in training. */
+static double *multiply(struct mn_device *device, const struct draw *p, double *const values[2]) {
+  const enum mn_form form = (enum mn_form)p->form;
+  const int headrooms[] = {form == MN_NT ? MN_HEADROOM_X : MN_HEADROOM_DZ,
+                           form == MN_TN ? MN_HEADROOM_X : MN_HEADROOM_W};
   struct memory m = {.device = device};
   struct mn_tensor *t[2];
-  for (int i = 0; i < 2; i++) t[i] = operand(device, p, i, values->of[i]);
-  struct mn_epilogue store = {.kind = MN_STORE, .into = take_reals(&m, NULL, count)};
-  MUST(device->kernels->gemm(device, p->form, &t[0]->value, &t[1]->value, &store));
-  double *out = read_reals(&m, store.into, count);
+  struct mn_operand shapes[2];
+  shapes_of(form, p, shapes);
+  for (int i = 0; i < 2; i++) {
+    MUST(mn_tensor_parameter(device, &t[i], "an operand", 2, shapes[i].rows, shapes[i].cols, 0, 0));
+    t[i]->value.headroom = headrooms[i];
+    MUST(mn_tensor_write(device, t[i], values[i]));
+  }
+  struct mn_epilogue store = {.kind = MN_STORE, .into = take_reals(&m, NULL, p->rows * p->width)};
+  MUST(device->kernels->gemm(device, form, &t[0]->value, &t[1]->value, &store));
+  double *out = read_reals(&m, store.into, p->rows * p->width);
   for (int i = 0; i < 2; i++) mn_tensor_free(device, t[i]);
   release_all(&m);
   return out;
@@ -139,15 +116,15 @@ static double error_of(const double *d, const double *e, int64_t first, int64_t 
 
 /* The largest ratio of errors of a row of the product, or of a column; of those that an operand's rows are
  * behind. NaN where they are behind none. */
-static double worst_ratio(const struct product *p, const struct kind *kind, const double *d,
-                          const double *other, const double *e) {
+static double worst_ratio(const struct draw *p, const struct kind *kind, const double *d, const double *other,
+                          const double *e) {
   const int by_rows = kind->rows[0] && p->form != MN_TN, by_cols = kind->rows[1] && p->form == MN_NT;
   double worst = NAN;
   for (int64_t i = 0; i < p->rows && by_rows; i++)
-    worst =
-        fmax(worst, error_of(d, e, i * p->cols, 1, p->cols) / error_of(other, e, i * p->cols, 1, p->cols));
-  for (int64_t i = 0; i < p->cols && by_cols; i++)
-    worst = fmax(worst, error_of(d, e, i, p->cols, p->rows) / error_of(other, e, i, p->cols, p->rows));
+    worst = fmax(worst,
+                 error_of(d, e, i * p->width, 1, p->width) / error_of(other, e, i * p->width, 1, p->width));
+  for (int64_t i = 0; i < p->width && by_cols; i++)
+    worst = fmax(worst, error_of(d, e, i, p->width, p->rows) / error_of(other, e, i, p->width, p->rows));
   return worst;
 }
 
@@ -156,13 +133,14 @@ static double worst_ratio(const struct product *p, const struct kind *kind, cons
 enum { TESTED, PEER, EXACT, SIDES };
 
 /* Prints a case; returns whether the promise is kept. */
-static int compare(struct mn_device *const on[SIDES], const struct product *p, const struct kind *kind,
+static int compare(struct mn_device *const on[SIDES], const struct draw *p, const struct kind *kind,
                    double promise, double floor) {
-  struct values values;
-  double *d[SIDES];
-  for (int i = 0; i < 2; i++) values.of[i] = values_of(kind, i, rows_of(p, i), cols_of(p, i));
-  for (int s = 0; s < SIDES; s++) d[s] = multiply(on[s], p, &values);
-  const int64_t count = p->rows * p->cols;
+  double *values[2], *d[SIDES];
+  struct mn_operand shapes[2];
+  shapes_of((enum mn_form)p->form, p, shapes);
+  for (int i = 0; i < 2; i++) values[i] = values_of(kind, i, shapes[i].rows, shapes[i].cols);
+  for (int s = 0; s < SIDES; s++) d[s] = multiply(on[s], p, values);
+  const int64_t count = p->rows * p->width;
   const double tested = error_of(d[TESTED], d[EXACT], 0, 1, count);
   const double peer = error_of(d[PEER], d[EXACT], 0, 1, count);
   const double worst = worst_ratio(p, kind, d[TESTED], d[PEER], d[EXACT]);
@@ -170,24 +148,13 @@ static int compare(struct mn_device *const on[SIDES], const struct product *p, c
   char text[32] = "";
   if (!isnan(worst)) snprintf(text, sizeof text, ", worst row or column %.2f", worst);
   print_message("%-10s %4ld x %4ld, depth %4ld  %-8s %-11s %s %.3e, %s %.3e, ratio %.3f %s %.2f%s\n",
-                form_names[p->form], (long)p->rows, (long)p->cols, (long)p->depth, data_names[kind->data],
+                form_names[p->form], (long)p->rows, (long)p->width, (long)p->depth, data_names[kind->data],
                 kind->name, mn_precision_name(on[TESTED]->precision), tested,
                 mn_precision_name(on[PEER]->precision), peer, tested / peer,
                 tested <= promise * peer ? "<=" : "> ", promise, text);
-  for (int i = 0; i < 2; i++) free(values.of[i]);
+  for (int i = 0; i < 2; i++) free(values[i]);
   for (int s = 0; s < SIDES; s++) free(d[s]);
   return kept;
-}
-
-static void open_sides(struct mn_device *on[SIDES], const char *device, const char *tested,
-                       const char *peer) {
-  on[EXACT] = open_or_skip(device, "fp64");
-  on[PEER] = open_or_skip(device, peer);
-  on[TESTED] = open_or_skip(device, tested);
-}
-
-static void close_sides(struct mn_device *on[SIDES]) {
-  for (int s = 0; s < SIDES; s++) mn_device_close(on[s]);
 }
 
 /* All forms at small and at large sizes, of little and of much depth: the GEMM of our own has small tiles for
@@ -198,32 +165,25 @@ static int compare_forms(struct mn_device *const on[SIDES], int64_t rows, const 
   int broken = 0;
   for (int form = MN_NT; form < FORMS; form++)
     for (int i = 0; i < (quick() ? 1 : 4); i++) {
-      const struct product p = {(enum mn_form)form, sizes[i / 2][0], sizes[i / 2][1], depths[i % 2]};
+      const struct draw p = {sizes[i / 2][0], sizes[i / 2][1], depths[i % 2], .form = form};
       broken += !compare(on, &p, kind, promise, floor);
     }
   return broken;
 }
 
-static void fp16x3_is_as_exact_as_fp32(void **state) {
-  struct mn_device *on[SIDES];
+/* fp16x3 beside fp32, fp16 beside tf32, which need not bear all kinds. */
+static void planes_are_as_exact_as_promised(struct memory *m) {
+  const int split = m->device->precision == MN_FP16X3;
+  if (split && m->device->planes != 2) SKIP("no Hopper GPU: fp16x3 is fp32 here");
+  struct mn_device *on[SIDES] = {[TESTED] = m->device,
+                                 [PEER] = open_or_skip("cuda", split ? "fp32" : "tf32"),
+                                 [EXACT] = open_or_skip("cuda", "fp64")};
   int broken = 0;
-  open_sides(on, *state, "fp16x3", "fp32");
-  const int planes = on[TESTED]->planes;
-  for (size_t k = 0; k < (quick() ? 1 : COUNT(kinds)) && planes == 2; k++)
-    broken += compare_forms(on, 1024, &kinds[k], FP16X3_PROMISE, FP16X3_FLOOR);
-  close_sides(on);
-  if (planes != 2) SKIP("no Hopper GPU: fp16x3 is fp32 here");
-  if (broken) fail_msg("%d products are less exact than promised", broken);
-}
-
-static void fp16_is_as_exact_as_tf32(void **state) {
-  struct mn_device *on[SIDES];
-  int broken = 0;
-  open_sides(on, *state, "fp16", "tf32");
   for (size_t k = 0; k < (quick() ? 1 : COUNT(kinds)); k++)
-    if (!*kinds[k].name && kinds[k].data != SPREAD)
-      broken += compare_forms(on, 2048, &kinds[k], FP16_PROMISE, FP16_FLOOR);
-  close_sides(on);
+    if (split || (!*kinds[k].name && kinds[k].data != SPREAD))
+      broken += compare_forms(on, split ? 1024 : 2048, &kinds[k], split ? FP16X3_PROMISE : FP16_PROMISE,
+                              split ? FP16X3_FLOOR : FP16_FLOOR);
+  mn_device_close(on[PEER]), mn_device_close(on[EXACT]);
   if (broken) fail_msg("%d products are less exact than promised", broken);
 }
 
@@ -240,7 +200,7 @@ static void errors_are_what_they_should_be(void **state) {
   double *values = values_of(&kind, 0, 2, 1000), most = 0, least = INFINITY;
   for (int i = 0; i < 1000; i++) most = fmax(most, fabs(values[i])), least = fmin(least, fabs(values[i]));
   assert_true(most < 0x1p17 && most > 0x1p15 && least > 0x1p-19 && least < 0x1p-17);
-  const double moved = values[1000] / (1e4 * 0.5 * drawn(SPREAD, 11, 1000));
+  const double moved = values[1000] / (1e4 * 0.5 * number(SPREAD, 11, 1000));
   assert_true(fabs(moved - 1) < 1e-6);
   free(values);
 }
@@ -248,8 +208,8 @@ static void errors_are_what_they_should_be(void **state) {
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(errors_are_what_they_should_be),
-      ON("cuda", fp16x3_is_as_exact_as_fp32),
-      ON("cuda", fp16_is_as_exact_as_tf32),
+      IN_EACH_ON("cuda", FP16, planes_are_as_exact_as_promised),
+      IN_EACH_ON("cuda", FP16X3, planes_are_as_exact_as_promised),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

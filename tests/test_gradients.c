@@ -1,6 +1,6 @@
-/* Gradients against differences, in fp64: every operation by itself through a tape, and whole models (every
- * plan, loss, depth and odd size) through the same check that `minnow gradcheck` runs. And the six plans
- * against each other. */
+/* Gradients against differences, in fp64: operations that meet as in no model, through a tape, and whole models (every
+ * plan, of which one has each operation by itself, loss, depth and odd size) through the same check that
+ * `minnow gradcheck` runs. And the six plans against each other. */
 #include "tests/check.h"
 
 #include <omp.h>
@@ -11,6 +11,7 @@
 /* One operation, or a few, with everything they read a parameter whose gradient is stored. */
 enum { LEAVES = 6 };
 struct graph {
+  struct memory *m;
   struct mn_device *device;
   struct mn_tape *tape;
   struct mn_tensor *leaves[LEAVES];
@@ -25,13 +26,12 @@ static struct mn_tensor *leaf(struct graph *g, int64_t rows, int64_t cols, doubl
   char name[32];
   snprintf(name, sizeof name, "leaf %d", g->count);
   MUST(mn_tensor_parameter(g->device, &t, name, rows > 1 ? 2 : 1, rows, cols, 0, 0));
-  double *values = random_values(rows * cols, 100 + (uint64_t)g->count, bound);
+  double *values = kept_random(g->m, 100 + (uint64_t)g->count, rows * cols, bound);
   /* away from 0, where a leaky ReLU has its kink */
   for (int64_t i = 0; i < rows * cols; i++)
     if (fabs(values[i]) < 0.05) values[i] += 0.1;
   MUST(mn_tensor_write(g->device, t, values));
   MUST(mn_tensor_train(g->device, t, MN_STORE, NULL));
-  free(values);
   g->leaves[g->count++] = t;
   return t;
 }
@@ -51,51 +51,18 @@ static struct mn_layer block_leaves(struct graph *g, int64_t inputs, int64_t cha
   return layer;
 }
 
-static void record_linear(struct graph *g) {
-  struct mn_tensor *x = leaf(g, 5, 7, 1), *weight = leaf(g, 3, 7, 1);
-  const struct mn_layer layer = {.parameters = {weight, leaf(g, 1, 3, 1)}};
-  MUST(mn_block_ops_record(g->tape, &g->y, x, &layer, MN_OP_BIAS));
-}
-
-static void record_normalised(struct graph *g, struct mn_tensor *x, int64_t channels, int64_t groups) {
-  struct mn_layer layer = {.groups = groups, .eps = 1e-3};
-  layer.parameters[MN_BLOCK_GAMMA] = leaf(g, 1, channels, 1);
-  layer.parameters[MN_BLOCK_BETA] = leaf(g, 1, channels, 1);
-  MUST(mn_block_ops_record(g->tape, &g->y, x, &layer, MN_OP_NORM));
-}
-
-static void record_group_norm(struct graph *g) {
-  record_normalised(g, leaf(g, 5, 12, 1), 12, 3);
-}
-
-static void record_leaky_relu(struct graph *g) {
-  const struct mn_layer layer = {.slope = 0.1};
-  MUST(mn_block_ops_record(g->tape, &g->y, leaf(g, 35, 3, 1), &layer, MN_OP_ACTIVATE));
-}
-
-static void record_add(struct graph *g) {
-  struct mn_tensor *a = leaf(g, 4, 3, 1);
-  MUST(mn_add_record(g->tape, &g->y, a, leaf(g, 4, 3, 1)));
-}
-
-static void record_add_to_itself(struct graph *g) {
-  struct mn_tensor *a = leaf(g, 4, 3, 1);
-  MUST(mn_add_record(g->tape, &g->y, a, a));
-}
-
-static void record_block(struct graph *g) {
-  struct mn_tensor *x = leaf(g, 5, 7, 1);
-  struct mn_layer layer = block_leaves(g, 7, 9, 3);
-  MUST(mn_block_kind.record(g->tape, &g->y, x, &layer));
+/* y = x·Wᵀ + b. */
+static void linear(struct graph *g, struct mn_tensor **y, struct mn_tensor *x, int64_t outputs) {
+  struct mn_tensor *weight = leaf(g, outputs, x->value.cols, 1);
+  const struct mn_layer layer = {.parameters = {weight, leaf(g, 1, outputs, 1)}};
+  MUST(mn_block_ops_record(g->tape, y, x, &layer, MN_OP_BIAS));
 }
 
 /* a leaf with three consumers: itself in a sum, twice, and a linear. */
 static void record_leaf_used_three_times(struct graph *g) {
   struct mn_tensor *x = leaf(g, 4, 3, 1), *doubled, *mapped;
   MUST(mn_add_record(g->tape, &doubled, x, x));
-  struct mn_tensor *weight = leaf(g, 3, 3, 1);
-  const struct mn_layer layer = {.parameters = {weight, leaf(g, 1, 3, 1)}};
-  MUST(mn_block_ops_record(g->tape, &mapped, x, &layer, MN_OP_BIAS));
+  linear(g, &mapped, x, 3);
   MUST(mn_add_record(g->tape, &g->y, doubled, mapped));
 }
 
@@ -114,18 +81,18 @@ static void record_output_used_three_times(struct graph *g) {
 
 /* What was summed is read on by operations without a GEMM, too. */
 static void record_sum_normalised(struct graph *g) {
-  struct mn_tensor *a = leaf(g, 5, 8, 1), *sum;
-  MUST(mn_add_record(g->tape, &sum, a, a));
-  record_normalised(g, sum, 8, 2);
+  struct mn_tensor *a = leaf(g, 5, 8, 1), *b = leaf(g, 5, 8, 1), *sum;
+  struct mn_layer layer = {.groups = 2, .eps = 1e-3};
+  MUST(mn_add_record(g->tape, &sum, a, b));
+  layer.parameters[MN_BLOCK_GAMMA] = leaf(g, 1, 8, 1);
+  layer.parameters[MN_BLOCK_BETA] = leaf(g, 1, 8, 1);
+  MUST(mn_block_ops_record(g->tape, &g->y, sum, &layer, MN_OP_NORM));
 }
 
-static void take_target(struct graph *g, int64_t rows, int64_t cols) {
-  MUST(mn_tape_tensor(g->tape, &g->target, "target", rows, cols));
-}
-
+/* Losses of what no operation has made. */
 static void record_mse(struct graph *g) {
   struct mn_tensor *y = leaf(g, 5, 3, 1);
-  take_target(g, 5, 3);
+  MUST(mn_tape_tensor(g->tape, &g->target, "target", 5, 3));
   MUST(mn_loss_record(g->tape, y, g->target, NULL, 1));
 }
 
@@ -135,52 +102,24 @@ static void record_cross_entropy(struct graph *g) {
   MUST(mn_loss_record(g->tape, y, NULL, &g->labels, 1));
 }
 
-/* The logits come from an operation, which wants their gradient in its own way. */
-static void record_cross_entropy_of_linear(struct graph *g) {
-  struct mn_tensor *x = leaf(g, 7, 3, 2), *y;
-  MUST(mn_tape_device(g->tape, (void **)&g->labels, 7, sizeof(int32_t)));
-  struct mn_tensor *weight = leaf(g, 4, 3, 1);
-  const struct mn_layer layer = {.parameters = {weight, leaf(g, 1, 4, 1)}};
-  MUST(mn_block_ops_record(g->tape, &y, x, &layer, MN_OP_BIAS));
-  MUST(mn_loss_record(g->tape, y, NULL, &g->labels, 1));
-}
-
-static void record_block_mse(struct graph *g) {
-  struct mn_tensor *x = leaf(g, 5, 7, 1);
-  struct mn_layer layer = block_leaves(g, 7, 9, 3);
-  take_target(g, 5, 9);
-  MUST(mn_block_kind.record_mse(g->tape, x, &layer, g->target, 1));
-}
-
 static const struct {
   const char *name;
   void (*record)(struct graph *graph);
 } operations[] = {
-    {"linear", record_linear},
-    {"group_norm", record_group_norm},
-    {"leaky_relu", record_leaky_relu},
-    {"add(a, b)", record_add},
-    {"add(a, a)", record_add_to_itself},
-    {"block", record_block},
     {"a leaf used three times", record_leaf_used_three_times},
     {"an output used three times", record_output_used_three_times},
     {"a sum, normalised", record_sum_normalised},
     {"mse", record_mse},
     {"cross_entropy", record_cross_entropy},
-    {"cross_entropy of linear", record_cross_entropy_of_linear},
-    {"block + mse", record_block_mse},
 };
 
-static void open_graph(struct graph *g, struct mn_device *device, void (*record)(struct graph *)) {
-  *g = (struct graph){.device = device};
+static void open_graph(struct graph *g, struct memory *m, void (*record)(struct graph *)) {
+  struct mn_device *device = m->device;
+  *g = (struct graph){.m = m, .device = device};
   MUST(mn_tape_open(&g->tape, device, 1));
   record(g);
   MUST(mn_tape_finish(g->tape));
-  if (g->target) {
-    double *values = random_values(mn_tensor_count(g->target), 7, 1);
-    MUST(mn_tensor_write(device, g->target, values));
-    free(values);
-  }
+  if (g->target) randomise(device, g->target, 7);
   if (g->labels) {
     int32_t labels[7] = {0, 3, 2, 1, 1, 3, 0};
     MUST(device->kernels->copy(device, g->labels, labels, sizeof labels));
@@ -201,11 +140,8 @@ static double loss_of(struct graph *g, const double *dy) {
     MUST(mn_tape_results(g->tape, &loss, NULL));
     return loss;
   }
-  int64_t count = mn_tensor_count(g->y);
-  double *y = malloc((size_t)count * sizeof *y);
-  assert_non_null(y);
-  MUST(mn_tensor_read(g->device, g->y, y));
-  for (int64_t i = 0; i < count; i++) loss += dy[i] * y[i];
+  double *y = read_values(g->device, g->y);
+  for (int64_t i = 0; i < mn_tensor_count(g->y); i++) loss += dy[i] * y[i];
   free(y);
   return loss;
 }
@@ -226,41 +162,31 @@ static double numeric_at(struct graph *g, struct mn_tensor *t, double *values, i
 }
 
 static void check_leaf(const char *operation, struct graph *g, struct mn_tensor *t, const double *dy) {
-  int64_t count = mn_tensor_count(t);
-  double *analytic = malloc((size_t)count * sizeof *analytic),
-         *values = malloc((size_t)count * sizeof *values);
-  double sum = 0;
-  assert_non_null(analytic);
-  assert_non_null(values);
-  MUST(mn_device_read(g->device, analytic, t->gradient, count));
-  MUST(mn_tensor_read(g->device, t, values));
+  const int64_t count = mn_tensor_count(t);
+  const double *analytic = kept_reals(g->m, t->gradient, count);
+  double *values = kept(g->m, read_values(g->device, t)), sum = 0;
   for (int64_t i = 0; i < count; i++) sum += analytic[i] * analytic[i];
-  double rms = sqrt(sum / (double)count);
+  const double rms = sqrt(sum / (double)count);
   assert_true(rms > 1e-6);
   for (int64_t i = 0; i < count; i++) {
-    double a = analytic[i], n = numeric_at(g, t, values, i, dy);
+    const double a = analytic[i], n = numeric_at(g, t, values, i, dy);
     if (!(fabs(a - n) <= 1e-6 * fmax(rms, fmax(fabs(a), fabs(n)))))
       fail_msg("%s, %s[%ld]: %.12g, by differences %.12g", operation, t->name, (long)i, a, n);
   }
-  free(analytic);
-  free(values);
 }
 
-static void operations_match_differences(void **state) {
-  struct mn_device *device = open_or_skip(*state, "fp64");
+static void operations_match_differences(struct memory *m) {
   for (size_t i = 0; i < COUNT(operations); i++) {
     struct graph g;
-    open_graph(&g, device, operations[i].record);
-    int64_t count = g.y ? mn_tensor_count(g.y) : 1;
-    double *dy = random_values(count, 55, 1);
+    open_graph(&g, m, operations[i].record);
+    const int64_t count = g.y ? mn_tensor_count(g.y) : 1;
+    const double *dy = kept_random(m, 55, count, 1);
     loss_of(&g, dy);
-    if (g.y) MUST(mn_device_write(device, g.y->gradient, dy, count));
+    if (g.y) MUST(mn_device_write(m->device, g.y->gradient, dy, count));
     MUST(mn_tape_backward(g.tape));
     for (int k = 0; k < g.count; k++) check_leaf(operations[i].name, &g, g.leaves[k], dy);
-    free(dy);
     close_graph(&g);
   }
-  mn_device_close(device);
 }
 
 /* Runs mn_gradcheck; its report is shown when it is not `expected`. */
@@ -289,50 +215,35 @@ static struct mn_check_config model_of(int depth, int64_t channels, int64_t grou
   return config;
 }
 
-static void every_plan_and_loss_matches_differences(void **state) {
-  struct mn_device *device = open_or_skip(*state, "fp64");
-  for (int plan = 0; plan < MN_PLANS; plan++)
-    for (int kind = 0; kind < 3; kind++) {
-      struct mn_check_config config = model_of(1, 9, 3, kind == 2 ? 5 : 0);
-      config.model.plan = (enum mn_plan)plan;
-      config.has_loss = kind > 0;
-      config.model.loss = kind == 2 ? MN_LOSS_CROSS_ENTROPY : MN_LOSS_MSE;
-      check_model(device, &config, MN_OK);
-    }
-  mn_device_close(device);
-}
-
-static void stacks_match_differences(void **state) {
-  struct mn_device *device = open_or_skip(*state, "fp64");
-  for (int plan = MN_PLAN_NONE; plan < MN_PLANS; plan += MN_PLAN_BLOCK - MN_PLAN_NONE)
-    for (int kind = 0; kind < 5; kind++) {
-      struct mn_check_config config = model_of(3, 6, 2, kind % 2 ? 3 : 0);
-      config.model.plan = (enum mn_plan)plan;
-      config.has_loss = kind > 1;
-      config.model.loss = kind == 4 ? MN_LOSS_CROSS_ENTROPY : MN_LOSS_MSE;
-      check_model(device, &config, MN_OK);
-    }
-  mn_device_close(device);
+/* By every plan, of one block and of three: seeded, under mse, on a head, and under the cross-entropy. */
+static void models_match_differences(struct memory *m) {
+  for (int i = 0; i < MN_PLANS * 2 * 5; i++) {
+    const int depth = i % 2 ? 3 : 1, kind = i / 2 % 5;
+    struct mn_check_config config =
+        model_of(depth, depth > 1 ? 6 : 9, depth > 1 ? 2 : 3, kind % 2 || kind == 4 ? 5 : 0);
+    config.model.plan = (enum mn_plan)(i / 10);
+    config.has_loss = kind > 1;
+    config.model.loss = kind == 4 ? MN_LOSS_CROSS_ENTROPY : MN_LOSS_MSE;
+    check_model(m->device, &config, MN_OK);
+  }
 }
 
 /* One row, one channel, one channel a group, two channels a group, one group, chunks of rows that do not come
  * out even. */
-static void odd_sizes_match_differences(void **state) {
+static void odd_sizes_match_differences(struct memory *m) {
   static const struct {
     int64_t batch, inputs, channels, groups;
     int depth;
   } sizes[] = {{1, 5, 6, 2, 1}, {1, 1, 1, 1, 1}, {4, 3, 5, 5, 1},  {4, 3, 5, 5, 3},  {3, 2, 6, 3, 1},
                {2, 3, 4, 2, 2}, {3, 7, 7, 1, 2}, {33, 3, 6, 2, 1}, {67, 2, 3, 1, 1}, {6, 33, 15, 5, 1}};
-  struct mn_device *device = open_or_skip(*state, "fp64");
-  for (size_t i = 0; i < COUNT(sizes); i++)
-    for (int has_loss = 0; has_loss < 2; has_loss++) {
-      struct mn_check_config config = model_of(sizes[i].depth, sizes[i].channels, sizes[i].groups, 0);
-      config.batch = sizes[i].batch;
-      config.model.inputs = sizes[i].inputs;
-      config.has_loss = has_loss;
-      check_model(device, &config, MN_OK);
-    }
-  mn_device_close(device);
+  for (size_t i = 0; i < 2 * COUNT(sizes); i++) {
+    struct mn_check_config config =
+        model_of(sizes[i / 2].depth, sizes[i / 2].channels, sizes[i / 2].groups, 0);
+    config.batch = sizes[i / 2].batch;
+    config.model.inputs = sizes[i / 2].inputs;
+    config.has_loss = i % 2;
+    check_model(m->device, &config, MN_OK);
+  }
 }
 
 /* The check itself must be able to fail. */
@@ -359,10 +270,11 @@ static mn_status wrong_column_sums(struct mn_device *device, void *sums, int64_t
   return MN_OK;
 }
 
-static void a_wrong_gradient_is_a_miss(void **state) {
+static void a_wrong_gradient_is_a_miss(struct memory *m) {
   static const double wrongs[] = {1.01, -1, 0, NAN, INFINITY};
-  struct mn_device *device = open_or_skip(*state, "fp64");
-  struct mn_kernels broken = *device->kernels;
+  struct mn_device *device = m->device;
+  const struct mn_kernels *const right = device->kernels;
+  struct mn_kernels broken = *right;
   right_gemm = broken.gemm, right_column_sums = broken.column_sums;
   broken.gemm = wrong_gemm, broken.column_sums = wrong_column_sums;
   device->kernels = &broken;
@@ -375,130 +287,97 @@ static void a_wrong_gradient_is_a_miss(void **state) {
     }
   injected = 1, injected_into = 0;
   check_model(device, &config, MN_OK);
-  mn_device_close(device);
+  device->kernels = right;
 }
 
 /* The same model by each plan: y, the loss, and all gradients. */
 
 enum { ROWS = 37, TENSORS = 2 + 1 + 4 * 2 };
-struct outcome {
-  double *tensors[TENSORS]; /* y; the loss; x's gradient; each parameter's */
-  int64_t counts[TENSORS];
-};
 
-static void keep(struct outcome *o, int which, struct mn_device *device, const void *reals, int64_t count) {
-  o->tensors[which] = malloc((size_t)count * sizeof(double));
-  o->counts[which] = count;
-  assert_non_null(o->tensors[which]);
-  if (reals) MUST(mn_device_read(device, o->tensors[which], reals, count));
-}
-
-static struct outcome run_plan(struct mn_device *device, enum mn_plan plan) {
+/* y; the loss; x's gradient; each parameter's. */
+static void run_plan(struct memory *m, enum mn_plan plan, double *tensors[TENSORS], int64_t counts[TENSORS]) {
   struct mn_model_config config = model_of(2, 12, 3, 0).model;
   struct mn_model *model;
   struct mn_pass *train, *predict;
-  struct outcome o;
   config.plan = plan;
-  MUST(mn_model_open(&model, device, &config));
-  for (int i = 0; i < model->count; i++) {
-    double *values = random_values(mn_tensor_count(model->parameters[i]), (uint64_t)i, 1);
-    MUST(mn_tensor_write(device, model->parameters[i], values));
-    free(values);
-  }
+  MUST(mn_model_open(&model, m->device, &config));
+  for (int i = 0; i < model->count; i++) randomise(m->device, model->parameters[i], (uint64_t)i);
   MUST(mn_model_train(model, MN_STORE, NULL));
   MUST(mn_pass_open(&train, model, MN_PASS_TRAIN, ROWS, 1, 1));
   MUST(mn_pass_open(&predict, model, MN_PASS_PREDICT, ROWS, 1, 0));
-  double *x = random_values(mn_tensor_count(train->x), 50, 1);
-  double *target = random_values(mn_tensor_count(train->target), 51, 1);
-  MUST(mn_tensor_write(device, train->x, x));
-  MUST(mn_tensor_write(device, predict->x, x));
-  MUST(mn_tensor_write(device, train->target, target));
+  randomise(m->device, train->x, 50);
+  randomise(m->device, predict->x, 50);
+  randomise(m->device, train->target, 51);
   MUST(mn_tape_forward(predict->tape));
-  keep(&o, 0, device, predict->y->value.real, mn_tensor_count(predict->y));
   MUST(mn_tape_forward(train->tape));
-  keep(&o, 1, device, NULL, 1);
-  MUST(mn_tape_results(train->tape, o.tensors[1], NULL));
+  tensors[1] = kept_zeros(m, counts[1] = 1);
+  MUST(mn_tape_results(train->tape, tensors[1], NULL));
   MUST(mn_tape_backward(train->tape));
-  keep(&o, 2, device, train->x->gradient, mn_tensor_count(train->x));
-  for (int i = 0; i < model->count; i++)
-    keep(&o, 3 + i, device, model->parameters[i]->gradient, mn_tensor_count(model->parameters[i]));
-  free(x);
-  free(target);
+  for (int i = 0; i < TENSORS; i++) {
+    const struct mn_tensor *t = i == 0 ? predict->y : i <= 2 ? train->x : model->parameters[i - 3];
+    if (i == 1) continue;
+    counts[i] = mn_tensor_count(t);
+    tensors[i] = kept_reals(m, i ? t->gradient : t->value.real, counts[i]);
+  }
   mn_pass_close(train);
   mn_pass_close(predict);
   mn_model_close(model);
-  return o;
 }
 
-static void plans_give_the_same(void **state) {
-  static const char *const precisions[] = {"fp64", "fp32"};
-  for (int p = 0; p < 2; p++) {
-    struct mn_device *device = open_or_skip(*state, precisions[p]);
-    struct outcome block = run_plan(device, MN_PLAN_BLOCK);
-    for (int plan = 0; plan < MN_PLANS; plan++) {
-      struct outcome other = run_plan(device, (enum mn_plan)plan);
-      for (int i = 0; i < TENSORS; i++) {
-        char what[64];
-        snprintf(what, sizeof what, "plan %s, tensor %d", mn_plan_name((enum mn_plan)plan), i);
-        assert_close(what, other.tensors[i], block.tensors[i], block.counts[i], p ? 1e-5 : 1e-12);
-        free(other.tensors[i]);
-      }
+static void plans_give_the_same(struct memory *m) {
+  double *block[TENSORS], *other[TENSORS];
+  int64_t counts[TENSORS];
+  run_plan(m, MN_PLAN_BLOCK, block, counts);
+  for (int plan = 0; plan < MN_PLANS; plan++) {
+    run_plan(m, (enum mn_plan)plan, other, counts);
+    for (int i = 0; i < TENSORS; i++) {
+      char what[64];
+      snprintf(what, sizeof what, "plan %s, tensor %d", mn_plan_name((enum mn_plan)plan), i);
+      assert_close(what, other[i], block[i], counts[i], tolerance_of(m->device));
     }
-    for (int i = 0; i < TENSORS; i++) free(block.tensors[i]);
-    mn_device_close(device);
   }
 }
 
 /* Two passes scaled by a half, added up, are the gradient of the loss: with the loss fused and without. */
-static void scaled_passes_add_up(void **state) {
-  struct mn_device *device = open_or_skip(*state, "fp64");
+static void scaled_passes_add_up(struct memory *m) {
   for (int kind = 0; kind < 3; kind++) {
     struct mn_model_config config = model_of(2, 6, 2, kind ? 4 : 0).model;
     config.loss = kind == 2 ? MN_LOSS_CROSS_ENTROPY : MN_LOSS_MSE;
     struct mn_model *model;
     double *once[MN_MODEL_PARAMETERS] = {0};
-    MUST(mn_model_open(&model, device, &config));
+    double *x = kept_random(m, 1, 6 * 4, 1), *target = kept_random(m, 2, 6 * mn_model_outputs(&config), 1);
+    int32_t labels[6] = {0, 1, 2, 3, 0, 1};
+    MUST(mn_model_open(&model, m->device, &config));
     MUST(mn_model_initialise(model, 9));
     for (int halves = 0; halves < 2; halves++) {
       struct mn_pass *pass;
       MUST(mn_model_train(model, halves ? MN_ADD : MN_STORE, NULL));
       MUST(mn_pass_open(&pass, model, MN_PASS_TRAIN, 6, halves ? 0.5 : 1, 0));
-      double *x = random_values(6 * 4, 1, 1), *target = random_values(6 * mn_model_outputs(&config), 2, 1);
-      int32_t labels[6] = {0, 1, 2, 3, 0, 1};
       MUST(mn_pass_load(pass, x, config.loss == MN_LOSS_MSE ? (void *)target : labels));
-      MUST(device->kernels->synchronize(device));
+      MUST(m->device->kernels->synchronize(m->device));
       for (int k = 0; k <= halves; k++) {
         MUST(mn_tape_forward(pass->tape));
         MUST(mn_tape_backward(pass->tape));
       }
-      struct memory m = {.device = device};
       for (int i = 0; i < model->count; i++) {
         const struct mn_tensor *t = model->parameters[i];
         if (halves)
-          assert_reals(&m, t->name, t->gradient, once[i], mn_tensor_count(t), 1e-13);
+          assert_reals(m, t->name, t->gradient, once[i], mn_tensor_count(t), 1e-13);
         else
-          once[i] = read_reals(&m, t->gradient, mn_tensor_count(t));
+          once[i] = kept_reals(m, t->gradient, mn_tensor_count(t));
       }
-      free(x);
-      free(target);
       mn_pass_close(pass);
     }
-    for (int i = 0; i < model->count; i++) free(once[i]);
     mn_model_close(model);
   }
-  mn_device_close(device);
 }
 
 int main(void) {
   omp_set_num_threads(1); /* thousands of forwards, each too small to share */
   const struct CMUnitTest tests[] = {
-      BOTH(operations_match_differences),
-      BOTH(every_plan_and_loss_matches_differences),
-      BOTH(stacks_match_differences),
-      BOTH(odd_sizes_match_differences),
-      ON("cpu", a_wrong_gradient_is_a_miss),
-      BOTH(plans_give_the_same),
-      BOTH(scaled_passes_add_up),
+      IN_EACH(FP64, operations_match_differences), IN_EACH(FP64, models_match_differences),
+      IN_EACH(FP64, odd_sizes_match_differences),  IN_EACH_ON("cpu", FP64, a_wrong_gradient_is_a_miss),
+      IN_EACH(WIDTHS, plans_give_the_same),        IN_EACH(FP64, scaled_passes_add_up),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,6 +1,6 @@
 /* The kernels one by one, through the table that the engine uses, on every device there is: against plain
  * double arithmetic written out here, and against what the headers promise to the bit. */
-#include "tests/planes_read.h"
+#include "tests/products.h"
 
 #include "kernels/text.h"
 
@@ -50,99 +50,32 @@ static void philox_gives_the_known_answers(void **state) {
 }
 
 /* bound·t with t exact and one rounding, from any place in the device, and nothing past the end. */
-static void uniform_is_exact(void **state) {
+static void check_uniform(struct memory *m, const struct draw *d) {
   static const uint64_t firsts[] = {0, 1, 3, 4, 6, ((uint64_t)1 << 34) + 5};
+  const double bounds[] = {1, 0.3, 1 / sqrt(784)}, bound = bounds[d->kind % 3];
+  const uint64_t seed = 0x123456789abcdef, first = firsts[d->rule % 6]; /* more than 32 bits */
+  const int64_t count = d->rows;
+  void *out = take_reals(m, NULL, count + 1);
+  MUST(m->device->kernels->uniform(m->device, out, count, seed, 77, first, bound));
+  const double *values = kept_reals(m, out, count + 1);
+  for (int64_t i = 0; i < count; i++) {
+    const double t = (mn_random_word(seed, 77, first + (uint64_t)i) >> 8) * 0x1p-23 - 1;
+    const float narrow = (float)bound * (float)t;
+    if (values[i] != (m->device->real == 8 ? bound * t : (double)narrow) || !(t >= -1 && t < 1))
+      WRONG("number %ld is %a", (long)i, values[i]);
+  }
+  if (!isnan(values[count])) WRONG("the number past the end is written");
+}
+
+static void uniform_is_exact(struct memory *m) {
   static const int64_t counts[] = {1, 2, 4, 5, 8, 516, 1031};
-  const double bounds[] = {1, 0.3, 1 / sqrt(784)};
-  const uint64_t seed = 0x123456789abcdef; /* more than 32 bits */
-  for (size_t w = 0; w < COUNT(widths); w++) {
-    struct memory m = {.device = open_or_skip(*state, widths[w])};
-    for (size_t f = 0; f < COUNT(firsts) * COUNT(counts); f++) {
-      const int64_t count = counts[f / COUNT(firsts)];
-      const uint64_t first = firsts[f % COUNT(firsts)];
-      const double bound = bounds[f % 3];
-      void *out = take_reals(&m, NULL, count + 1);
-      MUST(m.device->kernels->uniform(m.device, out, count, seed, 77, first, bound));
-      double *values = read_reals(&m, out, count + 1);
-      for (int64_t i = 0; i < count; i++) {
-        double t = (mn_random_word(seed, 77, first + (uint64_t)i) >> 8) * 0x1p-23 - 1;
-        float narrow = (float)bound * (float)t;
-        assert_true(t >= -1 && t < 1);
-        assert_true(values[i] == (w == 0 ? bound * t : (double)narrow));
-      }
-      assert_true(isnan(values[count]));
-      free(values);
-      release_all(&m);
-    }
-    close_memory(&m);
+  for (int64_t i = 0; i < 6 * (int64_t)COUNT(counts); i++) {
+    const struct draw d = {counts[i / 6], 1, 1, .kind = i, .rule = i};
+    try_case(m, check_uniform, &d, "a named case");
   }
 }
 
-/* bfloat16 */
-
-/* The nearer neighbour among bfloat16s, the even one of two as near; as if the exponent went on above. */
-static uint32_t nearest_bf16(uint32_t bits) {
-  uint32_t low = bits & 0xffff0000u, high = low + 0x10000u, rest = bits & 0xffffu;
-  if (rest != 0x8000u) return rest < 0x8000u ? low : high;
-  return low & 0x10000u ? high : low;
-}
-
-static void bf16_rounds_to_nearest_even(void **state) {
-  static const uint32_t rests[] = {0, 1, 0x7fff, 0x8000, 0x8001, 0xffff};
-  for (uint32_t top = 0; top < 0x10000u; top++)
-    for (size_t r = 0; r < COUNT(rests); r++) {
-      uint32_t bits = top << 16 | rests[r], out = to_bits(mn_to_bf16(from_bits(bits)));
-      if (isnan(from_bits(bits)))
-        assert_true(isnan(from_bits(out)));
-      else
-        assert_int_equal(out, nearest_bf16(bits));
-    }
-  assert_true(isinf(mn_to_bf16(from_bits(0x7f7fffffu))));
-  assert_true(mn_to_bf16(-INFINITY) == -INFINITY);
-}
-
-/* The nearer neighbour among bfloat16s, of two as near the one that is larger in size. */
-static uint32_t nearest_bf16_away(uint32_t bits) {
-  return ((bits & 0xffffu) < 0x8000u ? bits : bits + 0x10000u) & 0xffff0000u;
-}
-
-static void check_halves(uint32_t bits) {
-  const uint16_t high = mn_upper_half(from_bits(bits));
-  const uint32_t back = to_bits(mn_join_halves(high, (uint16_t)mn_split_bits(from_bits(bits))));
-  const uint32_t upper = to_bits(mn_to_upper_half(from_bits(bits)));
-  assert_int_equal(upper, (uint32_t)high << 16);
-  if (isnan(from_bits(bits))) {
-    assert_true(isnan(from_bits(back)) && isnan(from_bits(upper)));
-  } else {
-    assert_int_equal(back, bits);
-    assert_int_equal(upper, nearest_bf16_away(bits));
-  }
-}
-
-/* Every upper half with the lower ones around a tie, which has the subnormals, the infinities and the finite
- * floats whose upper half is infinite among them; then a few million floats all over. */
-static void halves_give_every_float_back(void **state) {
-  static const uint32_t rests[] = {0, 1, 0x7fff, 0x8000, 0x8001, 0xffff};
-  for (uint32_t top = 0; top < 0x10000u; top++)
-    for (size_t r = 0; r < COUNT(rests); r++) check_halves(top << 16 | rests[r]);
-  for (uint32_t i = 0; i < 1u << 22; i++) check_halves(i * 0x9e3779b1u);
-  const float largest = from_bits(0x7f7fffffu);
-  assert_int_equal(mn_upper_half(largest), 0x7f80);
-  assert_true(mn_join_halves(0x7f80, (uint16_t)mn_split_bits(largest)) == largest);
-  assert_int_equal(mn_upper_half(from_bits(0x7fffffffu)), 0x7fff); /* the GPU's own NaN, not -0 */
-}
-
-/* A split weight with room for `count` elements, none of them written. */
-static struct mn_operand split_weight(struct memory *m, int64_t count) {
-  const struct mn_device *device = m->device;
-  struct mn_operand w = {.rows = 1, .cols = count, .split = 1};
-  w.planes[0] = take_bytes(m, count, device->plane);
-  if (device->type == MN_DEVICE_CUDA)
-    w.low = take_bytes(m, count, sizeof *w.low);
-  else
-    w.real = take_bytes(m, count, sizeof(float));
-  return w;
-}
+/* Split weights, and floats */
 
 /* As engine/tensor.c's split, of any range: what is tested is round. That split itself: test_masters. */
 static void write_split(struct mn_device *device, const struct mn_operand *w, int64_t first, float *from,
@@ -156,16 +89,17 @@ static void write_split(struct mn_device *device, const struct mn_operand *w, in
 }
 
 /* From and to any element, the device's memory and the host's; what stands beside it stays. */
-static void split_weights_are_written_and_read(void **state) {
+static void split_weights_are_written_and_read(struct memory *m) {
   enum { MANY = 5003 };
   static const int64_t ranges[][2] = {{0, MANY}, {0, 1},        {8, 4096},
                                       {3, 2000}, {MANY - 1, 1}, {16, MANY - 16}};
-  struct memory m = {.device = open_or_skip(*state, "bf16")};
-  const struct mn_kernels *k = m.device->kernels;
-  struct mn_device *device = m.device;
-  struct mn_operand w = split_weight(&m, MANY);
-  float expected[MANY], found[MANY], *memory[2] = {take_bytes(&m, MANY + 4, sizeof(float)), NULL};
+  const struct mn_kernels *k = m->device->kernels;
+  struct mn_device *device = m->device;
+  struct mn_operand w = {.rows = 1, .cols = MANY, .real = take_reals(m, NULL, MANY)};
+  float expected[MANY], found[MANY], *memory[2] = {take_bytes(m, MANY + 4, sizeof(float)), NULL};
   MUST(k->allocate_host(device, (void **)&memory[1], (MANY + 4) * sizeof(float)));
+  take_planes(m, &w, 1);
+  split_weight(m, &w);
   for (size_t r = 0; r < 2 * COUNT(ranges); r++) {
     const int64_t first = ranges[r / 2][0], count = ranges[r / 2][1];
     float *from = memory[r % 2] + r % 3;
@@ -188,259 +122,193 @@ static void split_weights_are_written_and_read(void **state) {
     assert_planes(device, "a split weight", &w);
   }
   k->release_host(device, memory[1]);
-  close_memory(&m);
 }
 
-/* Numbers of every kind, to a float: ties, both ways; the largest finite float, the least double that rounds
- * to infinity and the one before; subnormal floats and their ties; infinities and NaN. At every alignment,
- * more than one CTA's worth and a part of one, and nothing past the end. */
-static void narrow_rounds_to_floats(void **state) {
-  static const double values[] = {
-      1,        0x1.000001p0, 0x1.000003p0, 0x1.0000010000001p0, -0x1.000001p0, 0x1.fffffep127,
-      0x1p-149, 0x1p-150,     0x1.8p-149,   0x1.ffffffp127,      -0.0,          0x1.fffffefffffffp127,
-      -0x1p128, INFINITY,     -INFINITY,    0x1.000002p-126,     NAN,           -0x1.0000000000001p-150,
-      0.1,      3.14159};
-  static const char *const precisions[] = {"fp64", "fp32", "bf16"};
+/* At every alignment, more than one CTA's worth and a part of one, and nothing past the end. */
+static void narrow_rounds_to_floats(struct memory *m) {
   enum { MANY = 20003, AROUND = 8 };
-  for (size_t p = 0; p < COUNT(precisions); p++) {
-    struct memory m = {.device = open_or_skip(*state, precisions[p])};
-    double *all = zeros(MANY);
-    for (size_t i = 0; i < MANY; i++) all[i] = i % 3 ? values[i / 3 % COUNT(values)] : sin((double)i);
-    const struct mn_operand from = {.rows = 1, .cols = MANY, .real = take_reals(&m, all, MANY)};
-    for (int64_t place = 0; place < 40; place++) { /* 4 of `from` by 5 of `out`, a few and many */
-      const int64_t at = place % 4, to = place / 4 % 5, count = place < 20 ? MANY - at : 61 - at;
-      float *out = poisoned(&m, (MANY + AROUND) * sizeof *out);
-      MUST(m.device->kernels->narrow(m.device, out + to, &from, at, count));
-      float *host = get_bytes(m.device, out, (MANY + AROUND) * sizeof *out);
-      for (int64_t i = 0; i < MANY + AROUND; i++) {
-        const int inside = i >= to && i < to + count;
-        assert_true(same_float(host[i], inside ? (float)all[at + i - to] : NAN));
-      }
-      free(host);
+  double *all = kept_zeros(m, MANY);
+  for (int64_t i = 0; i < MANY; i++) all[i] = i % 3 ? special(i / 3) : sin((double)i);
+  const struct mn_operand from = {.rows = 1, .cols = MANY, .real = take_reals(m, all, MANY)};
+  for (int64_t place = 0; place < 40; place++) { /* 4 of `from` by 5 of `out`, a few and many */
+    const int64_t at = place % 4, to = place / 4 % 5, count = place < 20 ? MANY - at : 61 - at;
+    float *out = poisoned(m, (MANY + AROUND) * sizeof *out);
+    MUST(m->device->kernels->narrow(m->device, out + to, &from, at, count));
+    const float *host = kept(m, get_bytes(m->device, out, (MANY + AROUND) * sizeof *out));
+    for (int64_t i = 0; i < MANY + AROUND; i++) {
+      const int inside = i >= to && i < to + count;
+      assert_true(same_float(host[i], inside ? (float)all[at + i - to] : NAN));
     }
-    free(all);
-    close_memory(&m);
   }
 }
 
 /* Reductions */
 
-/* A sum of values, or of products, over spans of which each is added up by itself; returns its result. */
-static double check_sum(struct mn_device *device, const struct mn_reduction *sum, const double *values,
-                        const double *others) {
-  double total = 0, size = 0, result;
-  for (int64_t span = 0; span < sum->count; span += MN_REDUCE_SPAN) {
-    double part = 0;
-    for (int64_t i = span; i < sum->count && i < span + MN_REDUCE_SPAN; i++) {
-      const double term = values[i] * (others ? others[i] : 1);
-      part += term, size += fabs(term);
-    }
-    total += part;
-  }
-  MUST(device->kernels->reduce(device, sum));
-  MUST(device->kernels->download(device, &result, sum->out, sizeof result));
-  if (device->type == MN_DEVICE_CPU && !others) assert_true(result == sum->factor * total);
-  assert_true(fabs(result - sum->factor * total) <= (others ? 1e-13 : 1e-14) * size);
-  return result;
-}
-
-/* One sum after the other through the same memory, the way a stream's sums come: each leaves nothing behind
- * for the next, and blocks that are done in another order give the same bytes. */
-static void reduce_adds_in_its_fixed_order(void **state) {
+/* Sums of values, or of products, over spans of which each is added up by itself: one sum after the other through
+ * the same memory, the way a stream's sums come: each leaves nothing behind for the next, and blocks that are done in
+ * another order give the same bytes. */
+static void reduce_adds_in_its_fixed_order(struct memory *m) {
   static const int64_t counts[] = {3000001, 4097, 1, 255, 300000, 4095, 4096, 13000, 50000};
-  for (size_t w = 0; w < COUNT(widths); w++) {
-    struct memory m = {.device = open_or_skip(*state, widths[w])};
-    const struct mn_kernels *k = m.device->kernels;
-    double *values[2] = {random_values(counts[0], 1, 1), random_values(counts[0], 2, 2)}, first[9 * 3];
-    for (int64_t i = 0; i < counts[0]; i += 7) values[0][i] *= 0x1p60; /* so that another order shows */
-    void *parts[2] = {take_reals(&m, values[0], counts[0]), take_reals(&m, values[1], counts[0])};
-    const size_t bytes = 8 * (size_t)mn_reduce_scratch(counts[0]);
-    struct mn_reduction sum = {.out = poisoned(&m, 8), .scratch = poisoned(&m, bytes), .parts = parts[0]};
-    for (int i = 0; i < (on_cuda(*state) && !quick() ? 20 : 2) * (int)COUNT(first); i++) {
-      const int kind = i % 3; /* alone, and times others or itself */
-      sum.count = counts[i / 3 % 9], sum.factor = kind ? 1 : 0.3, sum.others = kind ? parts[kind % 2] : NULL;
-      if (i < (int)COUNT(first)) {
-        first[i] = check_sum(m.device, &sum, values[0], kind ? values[kind % 2] : NULL);
-        continue;
-      }
-      double again;
-      MUST(k->zero(m.device, sum.scratch, bytes)); /* no sum from before */
-      MUST(k->reduce(m.device, &sum));
-      MUST(k->download(m.device, &again, sum.out, sizeof again));
-      assert_true(again == first[i % (int)COUNT(first)]);
+  enum { SUMS = 3 * COUNT(counts) }; /* each alone, and times others or itself */
+  const struct mn_kernels *k = m->device->kernels;
+  double *values[2] = {kept_random(m, 1, counts[0], 1), kept_random(m, 2, counts[0], 2)}, first[SUMS], again;
+  for (int64_t i = 0; i < counts[0]; i += 7) values[0][i] *= 0x1p60; /* so that another order shows */
+  void *parts[2] = {take_reals(m, values[0], counts[0]), take_reals(m, values[1], counts[0])};
+  const size_t bytes = 8 * (size_t)mn_reduce_scratch(counts[0]);
+  struct mn_reduction sum = {.out = poisoned(m, 8), .scratch = poisoned(m, bytes), .parts = parts[0]};
+  for (int i = 0; i < (is_cuda(m) && !quick() ? 20 : 2) * SUMS; i++) {
+    const double *others = i % 3 ? values[i % 3 % 2] : NULL;
+    double total = 0, size = 0;
+    sum.count = counts[i % SUMS / 3], sum.factor = others ? 1 : 0.3,
+    sum.others = others ? parts[i % 3 % 2] : NULL;
+    if (i >= SUMS) MUST(k->zero(m->device, sum.scratch, bytes)); /* no sum from before */
+    MUST(k->reduce(m->device, &sum));
+    MUST(k->download(m->device, &again, sum.out, sizeof again));
+    if (i >= SUMS) {
+      assert_true(again == first[i % SUMS]);
+      continue;
     }
-    free(values[0]), free(values[1]);
-    close_memory(&m);
+    for (int64_t span = 0; span < sum.count; span += MN_REDUCE_SPAN) {
+      double part = 0;
+      for (int64_t n = span; n < sum.count && n < span + MN_REDUCE_SPAN; n++) {
+        const double term = values[0][n] * (others ? others[n] : 1);
+        part += term, size += fabs(term);
+      }
+      total += part;
+    }
+    if (!is_cuda(m) && !others) assert_true(again == sum.factor * total);
+    assert_true(fabs(again - sum.factor * total) <= (others ? 1e-13 : 1e-14) * size);
+    first[i] = again;
   }
 }
 
 /* A sum that is not finite raises the flag to the device's mark; a mark that is there stays. */
-static void a_sum_that_is_not_finite_raises_the_flag(void **state) {
+static void a_sum_that_is_not_finite_raises_the_flag(struct memory *m) {
   static const double bad[] = {NAN, INFINITY, -INFINITY};
   enum { MANY = 5000 };
-  for (size_t w = 0; w < COUNT(widths); w++) {
-    struct memory m = {.device = open_or_skip(*state, widths[w])};
-    struct mn_device *device = m.device;
-    double values[MANY] = {0};
-    struct mn_reduction sum = {.count = MANY, .factor = 1};
-    sum.out = take_bytes(&m, 1, 8), sum.scratch = take_bytes(&m, mn_reduce_scratch(MANY), 8);
-    const void *good = take_reals(&m, values, MANY);
-    for (size_t b = 0; b < COUNT(bad); b++) {
-      values[4567] = bad[b];
-      const void *parts[] = {good, take_reals(&m, values, MANY)};
-      for (int i = 0; i < 3; i++) {
-        int flag;
-        device->mark = i < 2 ? 7 : 9;
-        sum.parts = parts[i > 0];
-        MUST(device->kernels->reduce(device, &sum));
-        MUST(device->kernels->download(device, &flag, device->nonfinite, sizeof flag));
-        assert_int_equal(flag, i ? 7 : 0);
-      }
-      assert_int_equal(flag_of(device), 7);
+  struct mn_device *device = m->device;
+  double values[MANY] = {0};
+  struct mn_reduction sum = {.count = MANY, .factor = 1};
+  sum.out = take_bytes(m, 1, 8), sum.scratch = take_bytes(m, mn_reduce_scratch(MANY), 8);
+  const void *good = take_reals(m, values, MANY);
+  for (size_t b = 0; b < COUNT(bad); b++) {
+    values[4567] = bad[b];
+    const void *parts[] = {good, take_reals(m, values, MANY)};
+    for (int i = 0; i < 3; i++) {
+      int flag;
+      device->mark = i < 2 ? 7 : 9;
+      sum.parts = parts[i > 0];
+      MUST(device->kernels->reduce(device, &sum));
+      MUST(device->kernels->download(device, &flag, device->nonfinite, sizeof flag));
+      assert_int_equal(flag, i ? 7 : 0);
     }
-    close_memory(&m);
+    assert_int_equal(flag_of(device), 7);
   }
 }
 
-static double clip_scale(struct memory *m, const double *squares, int64_t count, double norm, int *flag) {
-  double *out = take_bytes(m, 2, sizeof(double)), found[2], sum = 0;
-  struct mn_device *device = m->device;
-  const double *given = put_bytes(m, squares, (size_t)count * sizeof *squares);
-  MUST(device->kernels->clip(device, out, out + 1, given, count, norm));
-  MUST(device->kernels->download(device, found, out, sizeof found));
-  *flag = flag_of(device);
-  for (int64_t i = 0; i < count; i++) sum += squares[i];
-  if (sum < 0) sum = 0;
-  if (isfinite(sum)) assert_true(fabs(found[1] - sqrt(sum)) <= 1e-13 * sqrt(sum));
-  return found[0];
-}
-
-static void clip_follows_the_global_norm(void **state) {
+static void clip_follows_the_global_norm(struct memory *m) {
   static const struct {
-    double squares[3], norm, scale;
+    double squares[3], norm, scale, sum;
     int flag;
-  } cases[] = {{{9, 16}, 1, 1 / (5 + 1e-6), 0},
-               {{9, 16}, 2, 2 / (5 + 1e-6), 0},
-               {{9, 16}, 5.1, 1, 0},
-               {{0}, 1, 1, 0},
-               {{1e-4}, 2, 1, 0},
-               {{1, -1.5}, 1, 1, 0},
-               {{1, NAN}, 1, 1, 1},
-               {{INFINITY, 1, 1}, 2, 0, 1}};
-  for (size_t w = 0; w < COUNT(widths); w++) {
-    struct memory m = {.device = open_or_skip(*state, widths[w])};
-    for (size_t i = 0; i < COUNT(cases); i++) {
-      int flag;
-      const double scale = clip_scale(&m, cases[i].squares, 3, cases[i].norm, &flag);
-      assert_int_equal(flag, cases[i].flag);
-      if (!(fabs(scale - cases[i].scale) <= 1e-15)) fail_msg("case %zu: %g", i, scale);
-    }
-    close_memory(&m);
+  } cases[] = {{{9, 16}, 1, 1 / (5 + 1e-6), 25, 0},
+               {{9, 16}, 2, 2 / (5 + 1e-6), 25, 0},
+               {{9, 16}, 5.1, 1, 25, 0},
+               {{0}, 1, 1, 0, 0},
+               {{1e-4}, 2, 1, 1e-4, 0},
+               {{1, -1.5}, 1, 1, 0, 0},
+               {{1, NAN}, 1, 1, NAN, 1},
+               {{INFINITY, 1, 1}, 2, 0, NAN, 1}};
+  for (size_t i = 0; i < COUNT(cases); i++) {
+    double *out = take_bytes(m, 2, sizeof(double)), found[2];
+    const double *given = put_bytes(m, cases[i].squares, sizeof cases[i].squares), norm = sqrt(cases[i].sum);
+    MUST(m->device->kernels->clip(m->device, out, out + 1, given, 3, cases[i].norm));
+    MUST(m->device->kernels->download(m->device, found, out, sizeof found));
+    assert_int_equal(flag_of(m->device), cases[i].flag);
+    if (!cases[i].flag) assert_true(fabs(found[1] - norm) <= 1e-13 * norm);
+    if (!(fabs(found[0] - cases[i].scale) <= 1e-15)) fail_msg("case %zu: %g", i, found[0]);
   }
 }
 
 /* y = a + b beside them, over a, and of a = b; with planes where they are not scaled. */
-static void add_works_in_place(void **state) {
-  for (int p = 0; p < MN_PRECISIONS; p++) {
-    struct memory m = {.device = open_or_skip(*state, mn_precision_name((enum mn_precision)p))};
-    for (int64_t cols = 1; cols < 70; cols += 6) {
-      const int64_t count = 17 * cols;
-      double *a = random_values(count, 1, 1), *b = random_values(count, 2, 1);
-      for (int way = 0; way < 3; way++) {
-        void *pa = take_reals(&m, way == 2 ? b : a, count), *pb = way == 2 ? pa : take_reals(&m, b, count);
-        struct mn_operand y = {.rows = 17, .cols = cols, .real = way == 1 ? pa : take_reals(&m, NULL, count)};
-        if (!m.device->scaled) take_planes(&m, &y, 1);
-        MUST(m.device->kernels->add(m.device, &y, pa, pb));
-        double *sum = read_reals(&m, y.real, count);
-        for (int64_t i = 0; i < count; i++) {
-          const double exact = (way == 2 ? b[i] : a[i]) + b[i];
-          assert_true(sum[i] == (p == MN_FP64 ? exact : (float)exact));
-        }
-        assert_planes(m.device, "a sum", &y);
-        free(sum);
-      }
-      free(a), free(b);
-      release_all(&m);
-    }
-    close_memory(&m);
-  }
+static void check_add(struct memory *m, const struct draw *d) {
+  const int64_t cols = columns_of(d), count = d->rows * cols;
+  double *b = kept_random(m, 2, count, 1), *a = d->way == 2 ? b : kept_random(m, 1, count, 1);
+  void *pa = take_reals(m, a, count), *pb = d->way == 2 ? pa : take_reals(m, b, count);
+  struct mn_operand y = {
+      .rows = d->rows, .cols = cols, .real = d->way == 1 ? pa : take_reals(m, NULL, count)};
+  if (!m->device->scaled) take_planes(m, &y, 1);
+  MUST(m->device->kernels->add(m->device, &y, pa, pb));
+  const double *sum = kept_reals(m, y.real, count);
+  for (int64_t i = 0; i < count; i++)
+    if (sum[i] != (m->device->real == 8 ? a[i] + b[i] : (float)(a[i] + b[i]))) WRONG("sum %ld", (long)i);
+  assert_planes(m->device, "a sum", &y);
 }
 
 /* Losses */
 
 /* Rows that a warp adds up, and those that a CTA does. */
-static void mse_follows_its_formula(void **state) {
-  static const int64_t sizes[][2] = {{1, 1}, {1, 7}, {5, 13}, {33, 10}, {5, 1500}, {64, 64}};
-  for (size_t w = 0; w < COUNT(widths); w++) {
-    struct memory m = {.device = open_or_skip(*state, widths[w])};
-    for (size_t s = 0; s < COUNT(sizes); s++) {
-      const int64_t rows = sizes[s][0], cols = sizes[s][1], count = rows * cols;
-      const double tolerance = w == 0 ? 1e-12 : s == 2 ? 1e-6 : 1e-5;
-      double *y = random_values(count, 1, 2), *target = random_values(count, 2, 2);
-      double *parts = zeros(rows), *dy = zeros(count);
-      for (int64_t i = 0; i < count; i++) {
-        parts[i / cols] += (y[i] - target[i]) * (y[i] - target[i]);
-        dy[i] = 0.25 * 2 * (y[i] - target[i]) / (double)count;
-      }
-      void *py = take_reals(&m, y, count), *pt = take_reals(&m, target, count);
-      void *pp = take_reals(&m, NULL, rows), *pd = take_reals(&m, NULL, count);
-      MUST(m.device->kernels->mse(m.device, pp, pd, py, pt, rows, cols, 0.25));
-      assert_reals(&m, "parts", pp, parts, rows, tolerance);
-      assert_reals(&m, "dy", pd, dy, count, tolerance);
-      free(y), free(target), free(parts), free(dy);
-      release_all(&m);
-    }
-    close_memory(&m);
+static void check_mse(struct memory *m, const struct draw *d) {
+  const int64_t cols = columns_of(d), count = d->rows * cols;
+  double *y = kept_random(m, 1, count, 2), *target = kept_random(m, 2, count, 2);
+  double *parts = kept_zeros(m, d->rows), *dy = kept_zeros(m, count);
+  for (int64_t i = 0; i < count; i++) {
+    parts[i / cols] += (y[i] - target[i]) * (y[i] - target[i]);
+    dy[i] = 0.25 * 2 * (y[i] - target[i]) / (double)count;
   }
+  void *py = take_reals(m, y, count), *pt = take_reals(m, target, count);
+  void *pp = take_reals(m, NULL, d->rows), *pd = take_reals(m, NULL, count);
+  MUST(m->device->kernels->mse(m->device, pp, pd, py, pt, d->rows, cols, 0.25));
+  const double tolerance = tolerance_of(m->device) / (cols < 16 ? 10 : 1);
+  assert_reals(m, "parts", pp, parts, d->rows, tolerance);
+  assert_reals(m, "dy", pd, dy, count, tolerance);
 }
 
-/* What plain arithmetic says of a row; correct if the label's logit is the first of the largest. */
-static void cross_entropy_of(const double *y, int64_t cols, int32_t label, double *part, double *correct,
-                             double *dy) {
-  int64_t first = 0;
-  double sum = 0;
-  for (int64_t k = 1; k < cols; k++)
-    if (y[k] > y[first]) first = k;
-  for (int64_t k = 0; k < cols; k++) sum += exp(y[k] - y[first]);
-  for (int64_t k = 0; k < cols; k++) dy[k] = exp(y[k] - y[first]) / sum - (k == label);
-  *part = log(sum) + y[first] - y[label];
-  *correct = first == label;
+/* What plain arithmetic says of a row; correct if the label's logit is the first of the largest. Some rows have their
+ * largest value twice: the first one counts. */
+static void check_cross_entropy(struct memory *m, const struct draw *d) {
+  const double tolerance = tolerance_of(m->device);
+  const int64_t rows = d->rows, cols = columns_of(d);
+  double *y = kept_random(m, 44, rows * cols, 50), *parts = kept_zeros(m, rows),
+         *correct = kept_zeros(m, rows), *dy = kept_zeros(m, rows * cols);
+  int32_t *labels = kept(m, calloc((size_t)rows, sizeof *labels));
+  for (int64_t n = 0; n < rows; n++) {
+    double *row = y + n * cols, sum = 0;
+    int64_t first = 0, label = labels[n] = (int32_t)(n * 7 % cols);
+    if (n % 3 == 0) row[label] = row[cols - 1] = 60;
+    for (int64_t k = 1; k < cols; k++)
+      if (row[k] > row[first]) first = k;
+    for (int64_t k = 0; k < cols; k++) sum += exp(row[k] - row[first]);
+    for (int64_t k = 0; k < cols; k++)
+      dy[n * cols + k] = 0.5 / (double)rows * (exp(row[k] - row[first]) / sum - (k == label));
+    parts[n] = log(sum) + row[first] - row[label];
+    correct[n] = first == label;
+  }
+  void *pp = take_reals(m, NULL, rows), *pc = take_reals(m, NULL, rows),
+       *pd = take_reals(m, NULL, rows * cols);
+  MUST(m->device->kernels->cross_entropy(m->device, pp, pc, pd, take_reals(m, y, rows * cols),
+                                         put_bytes(m, labels, (size_t)rows * sizeof *labels), rows, cols,
+                                         0.5));
+  assert_reals(m, "parts", pp, parts, rows, tolerance);
+  assert_reals(m, "correct", pc, correct, rows, 0);
+  assert_reals(m, "dy", pd, dy, rows * cols, tolerance);
 }
 
-/* Some rows have their largest value twice: the first one counts. */
-static void cross_entropy_follows_its_formula(void **state) {
-  static const int64_t sizes[][2] = {{1, 1}, {1, 7}, {33, 10}, {5, 1500}, {64, 100}};
-  for (size_t w = 0; w < COUNT(widths); w++) {
-    struct memory m = {.device = open_or_skip(*state, widths[w])};
-    const double tolerance = tolerance_of(m.device);
-    for (size_t s = 0; s < COUNT(sizes); s++) {
-      const int64_t rows = sizes[s][0], cols = sizes[s][1], count = rows * cols;
-      double *y = random_values(count, 44, 50), *parts = zeros(rows), *correct = zeros(rows),
-             *dy = zeros(count);
-      int32_t labels[64];
-      for (int64_t n = 0; n < rows; n++) {
-        labels[n] = (int32_t)(n * 7 % cols);
-        if (n % 3 == 0) y[n * cols + labels[n]] = y[n * cols + cols - 1] = 60;
-        cross_entropy_of(y + n * cols, cols, labels[n], &parts[n], &correct[n], dy + n * cols);
-      }
-      for (int64_t i = 0; i < count; i++) dy[i] *= 0.5 / (double)rows;
-      void *pp = take_reals(&m, NULL, rows), *pc = take_reals(&m, NULL, rows),
-           *pd = take_reals(&m, NULL, count);
-      const int32_t *pl = put_bytes(&m, labels, (size_t)rows * sizeof *labels);
-      MUST(m.device->kernels->cross_entropy(m.device, pp, pc, pd, take_reals(&m, y, count), pl, rows, cols,
-                                            0.5));
-      assert_reals(&m, "parts", pp, parts, rows, tolerance);
-      assert_reals(&m, "correct", pc, correct, rows, 0);
-      assert_reals(&m, "dy", pd, dy, count, tolerance);
-      free(y), free(parts), free(correct), free(dy);
-      release_all(&m);
+static void sums_and_losses_follow_their_formulas(struct memory *m) {
+  static check_function *const checks[] = {check_add, check_add, check_add, check_mse, check_cross_entropy};
+  static const int64_t sizes[][3] = {{1, 1, 1},   {1, 7, 1},    {5, 13, 1},
+                                     {33, 10, 1}, {5, 1500, 1}, {64, 100, 1}};
+  for (size_t i = 0; i < (m->device->planes ? 3 : COUNT(checks)); i++) { /* losses read reals alone */
+    for (size_t k = 0; k < COUNT(sizes); k++) {
+      struct draw d = sized(sizes[k]);
+      d.way = (int64_t)i;
+      try_case(m, checks[i], &d, "a named case");
     }
-    close_memory(&m);
+    try_drawn(m, checks[i], 40);
   }
 }
 
 /* exp would overflow at each of these, were it not taken from the row's maximum. */
-static void cross_entropy_bears_huge_logits(void **state) {
+static void cross_entropy_bears_huge_logits(struct memory *m) {
   enum { ROWS = 5, COLS = 3, MANY = ROWS * COLS };
   static const double y[MANY] = {1e4, 0, -1e4, 1e4, 0, -1e4, 0, 0, 0, -5e4, -5e4, -6e4, 2, 2, 1};
   static const int32_t labels[ROWS] = {0, 1, 2, 1, 1};
@@ -450,96 +318,81 @@ static void cross_entropy_bears_huge_logits(void **state) {
   const double q = 1 / (2 + e);
   const double dy[MANY] = {0,       0,       0,        1, -1, 0,     1.0 / 3, 1.0 / 3,
                            -2. / 3, 1.0 / 2, -1.0 / 2, 0, q,  q - 1, q * e};
-  for (size_t w = 0; w < COUNT(widths); w++) {
-    struct memory m = {.device = open_or_skip(*state, widths[w])};
-    const struct mn_kernels *k = m.device->kernels;
-    struct mn_device *device = m.device;
-    double expected[MANY];
-    void *py = take_reals(&m, y, MANY), *pp = take_reals(&m, NULL, ROWS), *pc = take_reals(&m, NULL, ROWS);
-    void *pd = take_reals(&m, NULL, MANY);
-    const int32_t *pl = put_bytes(&m, labels, sizeof labels);
-    MUST(k->cross_entropy(device, pp, pc, pd, py, pl, ROWS, COLS, 0.5));
-    assert_reals(&m, "parts", pp, parts, ROWS, 1e-6);
-    double *small = read_reals(&m, pp, ROWS); /* beside 1e4 the others would hide */
-    for (int n = 0; n < ROWS; n++) assert_true(fabs(small[n] - parts[n]) <= 1e-6 * (1 + parts[n]));
-    free(small);
-    assert_reals(&m, "correct", pc, correct, ROWS, 0);
-    for (int i = 0; i < MANY; i++) expected[i] = 0.5 / ROWS * dy[i];
-    assert_reals(&m, "dy", pd, expected, MANY, 1e-6);
-    close_memory(&m);
-  }
+  const struct mn_kernels *k = m->device->kernels;
+  double expected[MANY];
+  void *py = take_reals(m, y, MANY), *pp = take_reals(m, NULL, ROWS), *pc = take_reals(m, NULL, ROWS);
+  void *pd = take_reals(m, NULL, MANY);
+  const int32_t *pl = put_bytes(m, labels, sizeof labels);
+  MUST(k->cross_entropy(m->device, pp, pc, pd, py, pl, ROWS, COLS, 0.5));
+  assert_reals(m, "parts", pp, parts, ROWS, 1e-6);
+  const double *small = kept_reals(m, pp, ROWS); /* beside 1e4 the others would hide */
+  for (int n = 0; n < ROWS; n++) assert_true(fabs(small[n] - parts[n]) <= 1e-6 * (1 + parts[n]));
+  assert_reals(m, "correct", pc, correct, ROWS, 0);
+  for (int i = 0; i < MANY; i++) expected[i] = 0.5 / ROWS * dy[i];
+  assert_reals(m, "dy", pd, expected, MANY, 1e-6);
 }
 
 /* A label without a column is not looked up; the loss is not finite then, and the flag says so. */
-static void cross_entropy_flags_labels_out_of_range(void **state) {
+static void cross_entropy_flags_labels_out_of_range(struct memory *m) {
   static const int32_t labels[][2] = {{0, 3}, {-1, 2}, {INT32_MAX, 0}, {INT32_MIN, 0}, {0, 2}};
-  for (size_t w = 0; w < COUNT(widths); w++) {
-    struct memory m = {.device = open_or_skip(*state, widths[w])};
-    const struct mn_kernels *k = m.device->kernels;
-    for (int64_t cols = 3; cols <= 2000; cols += 1997)
-      for (size_t i = 0; i < COUNT(labels); i++) {
-        double *zero = zeros(2 * cols), *loss, *out = take_bytes(&m, 2, sizeof *out);
-        const int bad = i < 4 && (cols == 3 || i > 0);
-        void *y = take_reals(&m, zero, 2 * cols), *parts = take_reals(&m, NULL, 2);
-        const int32_t *given = put_bytes(&m, labels[i], sizeof labels[i]);
-        MUST(k->cross_entropy(m.device, parts, take_reals(&m, NULL, 2), NULL, y, given, 2, cols, 1));
-        MUST(k->reduce(m.device, &(struct mn_reduction){out, out + 1, parts, NULL, 2, 0.5}));
-        loss = get_bytes(m.device, out, sizeof *loss);
-        assert_int_equal(!isfinite(*loss), bad);
-        assert_int_equal(flag_of(m.device) != 0, bad);
-        free(zero), free(loss);
-        release_all(&m);
-      }
-    close_memory(&m);
-  }
+  const struct mn_kernels *k = m->device->kernels;
+  for (int64_t cols = 3; cols <= 2000; cols += 1997)
+    for (size_t i = 0; i < COUNT(labels); i++) {
+      double loss, *out = take_bytes(m, 2, sizeof *out);
+      const int bad = i < 4 && (cols == 3 || i > 0);
+      void *y = take_reals(m, kept_zeros(m, 2 * cols), 2 * cols), *parts = take_reals(m, NULL, 2);
+      const int32_t *given = put_bytes(m, labels[i], sizeof labels[i]);
+      MUST(k->cross_entropy(m->device, parts, take_reals(m, NULL, 2), NULL, y, given, 2, cols, 1));
+      MUST(k->reduce(m->device, &(struct mn_reduction){out, out + 1, parts, NULL, 2, 0.5}));
+      MUST(k->download(m->device, &loss, out, sizeof loss));
+      assert_int_equal(!isfinite(loss), bad);
+      assert_int_equal(flag_of(m->device) != 0, bad);
+    }
 }
 
-static void memory_moves_as_it_is(void **state) {
-  struct memory m = {.device = open_or_skip(*state, "fp32")};
-  const struct mn_kernels *k = m.device->kernels;
+static void memory_moves_as_it_is(struct memory *m) {
+  const struct mn_kernels *k = m->device->kernels;
   unsigned char from[1000], to[1000];
   for (int i = 0; i < 1000; i++) from[i] = (unsigned char)(i * 7);
-  void *a = take_bytes(&m, 1000, 1), *b = poisoned(&m, 1000), *pinned, *none;
-  MUST(k->allocate_host(m.device, &pinned, sizeof from));
+  void *a = take_bytes(m, 1000, 1), *b = poisoned(m, 1000), *pinned, *none;
+  MUST(k->allocate_host(m->device, &pinned, sizeof from));
   memcpy(pinned, from, sizeof from);
   double ms = NAN;
-  MUST(k->stamp(m.device, 0));
-  MUST(k->copy(m.device, a, pinned, sizeof from));
-  MUST(k->zero(m.device, b, sizeof from));
-  MUST(k->copy(m.device, b, a, 999));
-  MUST(k->stamp(m.device, 1));
-  MUST(k->download(m.device, to, b, sizeof to));
+  MUST(k->stamp(m->device, 0));
+  MUST(k->copy(m->device, a, pinned, sizeof from));
+  MUST(k->zero(m->device, b, sizeof from));
+  MUST(k->copy(m->device, b, a, 999));
+  MUST(k->stamp(m->device, 1));
+  MUST(k->download(m->device, to, b, sizeof to));
   assert_memory_equal(to, from, 999);
   assert_int_equal(to[999], 0);
   assert_int_equal((uintptr_t)a % 256, 0);
-  k->release_host(m.device, pinned);
-  MUST(k->elapsed(m.device, &ms));
+  k->release_host(m->device, pinned);
+  MUST(k->elapsed(m->device, &ms));
   assert_true(ms >= 0 && ms < 10000);
-  if (on_cuda(*state)) {
-    assert_int_equal(k->allocate(m.device, &none, (size_t)1 << 50), MN_NO_MEMORY);
+  if (is_cuda(m)) {
+    assert_int_equal(k->allocate(m->device, &none, (size_t)1 << 50), MN_NO_MEMORY);
     assert_null(none);
-    MUST(k->synchronize(m.device)); /* and the stream still works */
+    MUST(k->synchronize(m->device)); /* and the stream still works */
   }
-  close_memory(&m);
 }
 
 /* Devices */
 
 /* The libraries' versions, "major.minor…"; none on the CPU. */
-static void a_device_has_versions(void **state) {
-  struct mn_device *device = open_or_skip(*state, "fp32");
+static void a_device_has_versions(struct memory *m) {
+  const struct mn_device *device = m->device;
   const char *const versions[] = {device->versions.cuda, device->versions.cublaslt, device->versions.driver};
   for (size_t i = 0; i < COUNT(versions); i++) {
     int major, minor, patch, end = 0;
     const int parts = sscanf(versions[i], "%d.%d%n.%d%n", &major, &minor, &end, &patch, &end);
-    if (on_cuda(*state))
+    if (is_cuda(m))
       assert_true(parts == (i == 1 ? 3 : 2) && !versions[i][end] && (major >= 11 || i == 2));
     else
       assert_string_equal(versions[i], "");
   }
   print_message("on %s, CUDA %s, cuBLASLt %s, driver for %s\n", device->name, versions[0], versions[1],
                 versions[2]);
-  mn_device_close(device);
 }
 
 /* A name and back for every precision; a word that is none is refused with the list. */
@@ -569,21 +422,17 @@ static void a_device_that_cannot_be_is_refused(void **state) {
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(philox_gives_the_known_answers),
-      cmocka_unit_test(bf16_rounds_to_nearest_even),
-      BOTH(uniform_is_exact),
-      cmocka_unit_test(halves_give_every_float_back),
-      BOTH(split_weights_are_written_and_read),
-      BOTH(narrow_rounds_to_floats),
-      BOTH(reduce_adds_in_its_fixed_order),
-      BOTH(a_sum_that_is_not_finite_raises_the_flag),
-      BOTH(clip_follows_the_global_norm),
-      BOTH(add_works_in_place),
-      BOTH(mse_follows_its_formula),
-      BOTH(cross_entropy_follows_its_formula),
-      BOTH(cross_entropy_bears_huge_logits),
-      BOTH(cross_entropy_flags_labels_out_of_range),
-      BOTH(memory_moves_as_it_is),
-      BOTH(a_device_has_versions),
+      IN_EACH(WIDTHS, uniform_is_exact),
+      IN_EACH(BF16, split_weights_are_written_and_read),
+      IN_EACH(WIDTHS | BF16, narrow_rounds_to_floats),
+      IN_EACH(WIDTHS, reduce_adds_in_its_fixed_order),
+      IN_EACH(WIDTHS, a_sum_that_is_not_finite_raises_the_flag),
+      IN_EACH(WIDTHS, clip_follows_the_global_norm),
+      IN_EACH(EVERY, sums_and_losses_follow_their_formulas),
+      IN_EACH(WIDTHS, cross_entropy_bears_huge_logits),
+      IN_EACH(WIDTHS, cross_entropy_flags_labels_out_of_range),
+      IN_EACH(FP32, memory_moves_as_it_is),
+      IN_EACH(FP32, a_device_has_versions),
       cmocka_unit_test(precisions_have_words),
       cmocka_unit_test(a_device_that_cannot_be_is_refused),
   };

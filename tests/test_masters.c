@@ -8,20 +8,14 @@
 
 #include "train/checkpoint/checkpoint.h"
 
-/* Floats of all sizes with subnormals, infinities, and finite ones whose copy is infinite among them; every
- * third is a tie. */
+/* Floats of all sizes, those of every kind among them; every third is a tie. */
 static double *any_floats(int64_t count, uint64_t seed) {
-  static const uint32_t bits[] = {0x3f808000u, 0x3f818000u, 0xbf808000u, 0xbf818000u,
-                                  0x7f7fffffu, 0xff7f8000u, 0x00008000u, 0x80000001u,
-                                  0x00007fffu, 0x80000000u, 0x7f800000u, 0xff800000u};
   double *values = random_values(count, seed, 1);
   for (int64_t i = 0; i < count; i++) {
-    uint32_t word = i % 3 == 0 ? mn_random_word(seed, 2, (uint64_t)i) : 0;
-    float value = (float)values[i];
-    if (i % 3 == 1) memcpy(&word, &value, sizeof word), word = (word & 0xffff0000u) | 0x8000u;
-    if (i % 3 == 0 && i / 3 < (int64_t)COUNT(bits)) word = bits[i / 3];
-    if (i % 3 < 2) memcpy(&value, &word, sizeof value);
-    if (!isnan(value)) values[i] = value;
+    const uint32_t tie = (to_bits((float)values[i]) & 0xffff0000u) | 0x8000u;
+    const float any =
+        i < 3 * SPECIAL ? (float)special(i / 3) : from_bits(mn_random_word(seed, 2, (uint64_t)i));
+    if (i % 3 < 2 && !(i % 3 == 0 && isnan(any))) values[i] = i % 3 ? from_bits(tie) : any;
   }
   return values;
 }
@@ -48,61 +42,54 @@ static struct mn_tensor *weight_of(struct mn_device *device, int64_t rows, int64
   return w;
 }
 
+/* The other device on this side: fp32, whose weights are floats. */
+static struct mn_device *open_wide(const struct memory *m) {
+  return open_or_skip(is_cuda(m) ? "cuda" : "cpu", "fp32");
+}
+
 /* More elements than are split at a time, in every way there is in and out. */
-static void large_masters_are_written_and_read(void **state) {
-  enum { ROWS = 2053, COLS = 1031 };
-  struct memory m = {.device = open_or_skip(*state, "bf16")};
-  struct mn_device *device = m.device, *wide = open_or_skip(*state, "fp32");
+static void large_masters_are_written_and_read(struct memory *m) {
+  enum { ROWS = 2053, COLS = 1031, MANY = ROWS * COLS };
+  struct mn_device *device = m->device, *wide = open_wide(m);
   struct mn_tensor *w = weight_of(device, ROWS, COLS), *reference = weight_of(wide, ROWS, COLS);
-  const int64_t count = mn_tensor_count(w);
   assert_true(w->value.split && !w->value.stale && !reference->value.split);
-  assert_int_equal(!w->value.real, device->type == MN_DEVICE_CUDA);
-  double *values = any_floats(count, 3);
+  assert_int_equal(!w->value.real, is_cuda(m));
+  double *values = kept(m, any_floats(MANY, 3));
   MUST(mn_tensor_write(device, w, values));
   assert_master(device, w, values);
-  free(values);
   MUST(mn_tensor_uniform(device, w, 5, 7, 0, 0.3));
   MUST(mn_tensor_uniform(wide, reference, 5, 7, 0, 0.3));
-  values = read_values(wide, reference);
+  values = kept(m, read_values(wide, reference));
   assert_master(device, w, values);
-  float *floats = take_bytes(&m, count, sizeof *floats), *host = malloc((size_t)count * sizeof *host);
-  assert_non_null(host);
+  float *floats = take_bytes(m, MANY, sizeof *floats), *host = kept(m, malloc(MANY * sizeof *host));
   MUST(mn_tensor_copy(device, w, floats));
   for (int way = 0; way < 2; way++) {
-    memset(host, 0xff, (size_t)count * sizeof *host);
+    memset(host, 0xff, MANY * sizeof *host);
     if (way)
       MUST(mn_tensor_download(device, w, host));
     else
-      MUST(device->kernels->download(device, host, floats, (size_t)count * sizeof *host));
-    for (int64_t i = 0; i < count; i++) assert_true(host[i] == values[i]);
+      MUST(device->kernels->download(device, host, floats, MANY * sizeof *host));
+    for (int64_t i = 0; i < MANY; i++) assert_true(host[i] == values[i]);
   }
-  free(values), free(host);
   mn_tensor_free(device, w);
   mn_tensor_free(wide, reference);
-  release_all(&m);
-  assert_int_equal(device->bytes, 0);
-  mn_device_close(device);
   mn_device_close(wide);
 }
 
-/* What a weight goes through, with the rate 0 first: a master then stays what it is, ties and all. */
+/* What a weight goes through, with the rate 0 first: a master then stays what it is, ties and all. Masters, momentum
+ * and squares follow each other in what is returned. */
 enum { UPDATES = 4 };
 static const double rates[UPDATES] = {0, 0.1, 1e-3, 0.7};
-struct trail {
-  double *masters[UPDATES], *momentum, *squares;
-};
 
-static struct trail update(const char *name, const char *precision, const int64_t size[2],
-                           const struct mn_optimizer_config *config) {
-  struct memory m = {.device = open_or_skip(name, precision)};
-  struct mn_device *device = m.device;
+static double *update(struct memory *m, const int64_t size[2], const struct mn_optimizer_config *config) {
+  struct mn_device *device = m->device;
   struct mn_tensor *w = weight_of(device, size[0], size[1]);
   const int64_t count = mn_tensor_count(w);
-  double *rate = take_bytes(&m, MN_RATES, sizeof *rate);
-  double *values = ordinary_floats(count, 4), *gradient = random_values(count, 9, 2);
+  const size_t bytes = (size_t)count * sizeof(double);
+  double *rate = take_bytes(m, MN_RATES, sizeof *rate), *trail = kept_zeros(m, (UPDATES + 2) * count);
+  double *values = kept(m, ordinary_floats(count, 4)), *gradient = kept_random(m, 9, count, 2);
   struct mn_rule rule = config->rule;
   rule.rate = rate;
-  struct trail trail = {.momentum = NULL};
   MUST(mn_tensor_train(device, w, MN_STORE, &rule));
   MUST(mn_tensor_write(device, w, values));
   for (int i = 0; i < UPDATES; i++) {
@@ -111,103 +98,86 @@ static struct trail update(const char *name, const char *precision, const int64_
     MUST(device->kernels->copy(device, rate, now, sizeof now));
     MUST(mn_device_write(device, w->gradient, gradient, count));
     MUST(device->kernels->epilogue(device, w->gradient, size[0], size[1], &epilogue));
-    trail.masters[i] = read_values(device, w);
-    if (w->value.split) assert_master(device, w, trail.masters[i]);
+    MUST(mn_tensor_read(device, w, trail + i * count));
+    if (w->value.split) assert_master(device, w, trail + i * count);
   }
-  assert_memory_equal(trail.masters[0], values, (size_t)count * sizeof *values);
-  if (w->update.m) trail.momentum = read_reals(&m, w->update.m, count);
-  if (w->update.v) trail.squares = read_reals(&m, w->update.v, count);
-  free(values), free(gradient);
+  assert_memory_equal(trail, values, bytes);
+  if (w->update.m) MUST(mn_device_read(device, trail + UPDATES * count, w->update.m, count));
+  if (w->update.v) MUST(mn_device_read(device, trail + (UPDATES + 1) * count, w->update.v, count));
   mn_tensor_free(device, w);
-  release_all(&m);
-  mn_device_close(device);
   return trail;
 }
 
 /* By a gradient in memory: the same bits as those of a weight that is a float. */
-static void updates_are_those_of_floats(void **state) {
+static void updates_are_those_of_floats(struct memory *m) {
   static const int64_t sizes[][2] = {{1, 1}, {3, 7}, {33, 17}, {64, 128}};
-  for (size_t s = 0; s < COUNT(sizes); s++)
-    for (size_t k = 0; k < COUNT(settings); k++) {
-      const size_t bytes = (size_t)(sizes[s][0] * sizes[s][1]) * sizeof(double);
-      const struct trail split = update(*state, "bf16", sizes[s], &settings[k]);
-      const struct trail whole = update(*state, "fp32", sizes[s], &settings[k]);
-      for (int i = 0; i < UPDATES; i++) {
-        assert_memory_equal(split.masters[i], whole.masters[i], bytes);
-        free(split.masters[i]), free(whole.masters[i]);
-      }
-      if (split.momentum) assert_memory_equal(split.momentum, whole.momentum, bytes);
-      if (split.squares) assert_memory_equal(split.squares, whole.squares, bytes);
-      free(split.momentum), free(whole.momentum), free(split.squares), free(whole.squares);
-    }
+  struct memory wide = {.device = open_wide(m)};
+  for (size_t i = 0; i < COUNT(sizes) * COUNT(settings); i++) {
+    const int64_t *size = sizes[i % COUNT(sizes)];
+    const struct mn_optimizer_config *config = &settings[i / COUNT(sizes)];
+    assert_memory_equal(update(m, size, config), update(&wide, size, config),
+                        (size_t)((UPDATES + 2) * size[0] * size[1]) * sizeof(double));
+    release_all(m), release_all(&wide);
+  }
+  mn_device_close(wide.device);
 }
 
 /* Multiples of 1/8 up to 1: products and sums of them are exact, in whatever order. */
-static double *eighths(int64_t count, uint64_t seed) {
-  double *values = random_values(count, seed, 1);
+static double *eighths(struct memory *m, int64_t count, uint64_t seed) {
+  double *values = kept_random(m, seed, count, 1);
   for (int64_t i = 0; i < count; i++) values[i] = rint(8 * values[i]) / 8;
   return values;
 }
 
-static struct mn_tensor *eighths_of(struct mn_device *device, int64_t rows, int64_t cols, uint64_t seed) {
-  struct mn_tensor *t = weight_of(device, rows, cols);
-  double *values = eighths(rows * cols, seed);
-  MUST(mn_tensor_write(device, t, values));
-  free(values);
+static struct mn_tensor *eighths_of(struct memory *m, int64_t rows, int64_t cols, uint64_t seed) {
+  struct mn_tensor *t = weight_of(m->device, rows, cols);
+  MUST(mn_tensor_write(m->device, t, eighths(m, rows * cols, seed)));
   return t;
 }
 
 /* The update of W [size[0], size[1]] in the epilogue of a product of depth size[2], bit for bit: everything
  * before the last subtraction is exact. */
-static void check_product(struct mn_device *device, const int64_t size[3], double given, double momentum) {
-  struct memory m = {.device = device};
-  const struct mn_kernels *k = device->kernels;
-  struct mn_tensor *dz = eighths_of(device, size[2], size[0], 1),
-                   *x = eighths_of(device, size[2], size[1], 2);
+static void check_product(struct memory *m, const int64_t size[3], double given, double momentum) {
+  struct mn_device *device = m->device;
+  struct mn_tensor *dz = eighths_of(m, size[2], size[0], 1), *x = eighths_of(m, size[2], size[1], 2);
   struct mn_tensor *w = weight_of(device, size[0], size[1]);
   const int64_t count = mn_tensor_count(w);
-  double *values = ordinary_floats(count, 4), *velocity = eighths(count, 5),
-         *rate = take_bytes(&m, 1, sizeof *rate);
-  const struct mn_rule sgd = {.rate = rate, .momentum = momentum};
-  const struct mn_epilogue store = {.kind = MN_STORE, .into = take_reals(&m, NULL, count)};
-  MUST(k->copy(device, rate, &given, sizeof given));
-  MUST(k->gemm(device, MN_TN, &dz->value, &x->value, &store));
-  double *gradient = read_reals(&m, store.into, count);
+  double *values = kept(m, ordinary_floats(count, 4)), *velocity = eighths(m, count, 5);
+  const struct mn_rule sgd = {.rate = put_bytes(m, &given, sizeof given), .momentum = momentum};
+  const struct mn_epilogue store = {.kind = MN_STORE, .into = take_reals(m, NULL, count)};
+  MUST(device->kernels->gemm(device, MN_TN, &dz->value, &x->value, &store));
+  const double *gradient = kept_reals(m, store.into, count);
   MUST(mn_tensor_train(device, w, MN_UPDATE, &sgd));
   MUST(mn_tensor_write(device, w, values));
   if (momentum != 0) MUST(mn_device_write(device, w->update.m, velocity, count));
-  MUST(k->gemm(device, MN_TN, &dz->value, &x->value, &w->sink));
+  MUST(device->kernels->gemm(device, MN_TN, &dz->value, &x->value, &w->sink));
   for (int64_t i = 0; i < count; i++) {
     velocity[i] = (float)(momentum * velocity[i] + gradient[i]);
     values[i] = (float)values[i] - (float)given * (float)velocity[i];
   }
   assert_master(device, w, values);
-  if (momentum != 0) assert_reals(&m, "momentum", w->update.m, velocity, count, 0);
-  free(values), free(velocity), free(gradient);
+  if (momentum != 0) assert_reals(m, "momentum", w->update.m, velocity, count, 0);
   mn_tensor_free(device, dz), mn_tensor_free(device, x), mn_tensor_free(device, w);
-  release_all(&m);
+  release_all(m);
 }
 
 /* On a Hopper GPU each of the three tiles, and then the library's way. */
-static void products_update_every_bit(void **state) {
+static void products_update_every_bit(struct memory *m) {
   static const int64_t sizes[][3] = {{24, 40, 16},      {130, 72, 33},     {512, 512, 64},
                                      {2048, 2048, 128}, {2040, 2056, 136}, {2048, 4096, 2304}};
-  struct mn_device *device = open_or_skip(*state, "bf16");
-  const int large = device->type == MN_DEVICE_CUDA && !quick();
-  for (size_t s = 0; s < (large ? COUNT(sizes) : 2); s++)
+  for (size_t s = 0; s < (is_cuda(m) && !quick() ? COUNT(sizes) : 2); s++)
     for (int way = 0; way < 8; way++) {
-      device->force_cublas = way / 4;
-      check_product(device, sizes[s], way % 2 ? 0.125 : 0, way / 2 % 2 ? 0.5 : 0);
+      m->device->force_cublas = way / 4;
+      check_product(m, sizes[s], way % 2 ? 0.125 : 0, way / 2 % 2 ? 0.5 : 0);
     }
-  mn_device_close(device);
 }
 
 /* A run in bf16 that is saved, and one that is resumed from it: all 24 bits of each weight are in the file,
  * and a step later both are the same. What is no weight, and what no bfloat16 plane holds, is in it as
  * before. */
-static void checkpoints_hold_every_bit(void **state) {
+static void checkpoints_hold_every_bit(struct memory *m) {
   char folder[] = "/tmp/minnow_masters.XXXXXX", path[64];
-  struct mn_device *device = open_or_skip(*state, "bf16");
+  struct mn_device *device = m->device;
   struct training t[2];
   struct mn_checkpoint *saved;
   struct mn_progress progress = {.rows = 100, .best = -INFINITY};
@@ -220,7 +190,7 @@ static void checkpoints_hold_every_bit(void **state) {
   MUST(mn_snapshot_restore(saved, t[1].model, t[1].optimizer, &progress));
   for (int i = 0, low = 0; i < t[0].model->count; i++) {
     const struct mn_tensor *w = t[0].model->parameters[i];
-    double *values = read_values(device, w);
+    const double *values = kept(m, read_values(device, w));
     for (int64_t k = 0; k < mn_tensor_count(w); k++) {
       const float value = ((const float *)saved->tensors[i].value)[k];
       assert_true((double)value == values[k]);
@@ -228,26 +198,23 @@ static void checkpoints_hold_every_bit(void **state) {
     }
     assert_true(low > 0); /* or the copies alone would do */
     if (w->rank == 2) assert_master(device, t[1].model->parameters[i], values);
-    free(values);
   }
   for (int i = 0; i < 2; i++) step(&t[i], 3);
   for (int i = 0; i < t[0].model->count; i++) {
-    double *values = read_values(device, t[0].model->parameters[i]);
-    double *resumed = read_values(device, t[1].model->parameters[i]);
-    assert_memory_equal(values, resumed, (size_t)mn_tensor_count(t[0].model->parameters[i]) * sizeof *values);
-    free(values), free(resumed);
+    const struct mn_tensor *w = t[0].model->parameters[i], *resumed = t[1].model->parameters[i];
+    assert_memory_equal(kept(m, read_values(device, w)), kept(m, read_values(device, resumed)),
+                        (size_t)mn_tensor_count(w) * sizeof(double));
   }
   mn_checkpoint_free(saved);
   for (int i = 0; i < 2; i++) close_training(&t[i]);
-  mn_device_close(device);
   assert_int_equal(unlink(path) | rmdir(folder), 0);
 }
 
 /* A NaN from a checkpoint, with whatever bits, is none of the numbers that carries of rounding would make. */
-static void a_nan_stays_a_nan(void **state) {
+static void a_nan_stays_a_nan(struct memory *m) {
   static const uint32_t bits[] = {0x7fc00000u, 0x7fffffffu, 0xffffffffu,
                                   0xffff8000u, 0x7f800001u, 0xff80ffffu};
-  struct mn_device *device = open_or_skip(*state, "bf16");
+  struct mn_device *device = m->device;
   struct mn_tensor *w = weight_of(device, 1, COUNT(bits));
   float *floats;
   MUST(device->kernels->allocate_host(device, (void **)&floats, sizeof bits));
@@ -258,22 +225,20 @@ static void a_nan_stays_a_nan(void **state) {
   else
     memcpy(written.real, bits, sizeof bits);
   MUST(device->kernels->round(device, &written, 0));
-  double *values = read_values(device, w);
+  const double *values = kept(m, read_values(device, w));
   for (size_t i = 0; i < COUNT(bits); i++) assert_true(isnan(values[i]));
   assert_planes(device, "NaNs", &w->value);
   device->kernels->release_host(device, floats);
-  free(values);
   mn_tensor_free(device, w);
-  mn_device_close(device);
 }
 
 int main(void) {
   const struct CMUnitTest tests[] = {
-      BOTH(large_masters_are_written_and_read),
-      BOTH(updates_are_those_of_floats),
-      BOTH(products_update_every_bit),
-      BOTH(checkpoints_hold_every_bit),
-      BOTH(a_nan_stays_a_nan),
+      IN_EACH(BF16, large_masters_are_written_and_read),
+      IN_EACH(BF16, updates_are_those_of_floats),
+      IN_EACH(BF16, products_update_every_bit),
+      IN_EACH(BF16, checkpoints_hold_every_bit),
+      IN_EACH(BF16, a_nan_stays_a_nan),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

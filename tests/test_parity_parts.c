@@ -2,6 +2,10 @@
  * as 2 or 4 ranks have, has the bytes of the whole. Skipped without a GPU, and says why. */
 #include "tests/products.h"
 
+struct sizes {
+  int64_t rows, cols, depth;
+};
+
 /* rows: of the batch; cols: the outputs, which are divided; depth: the inputs. Each part starts at a multiple
  * of 256 bytes, as a rank's own memory does. The last is more than the device's scratch memory holds. */
 static const struct sizes WHOLES[] = {{128, 256, 192},  {64, 512, 4096},   {1024, 1024, 1024},

@@ -1,40 +1,43 @@
 /* float16 planes and their scales: the rounding itself, the choice of factors, and what kernels make of both:
  * to the bit, since factors are powers of two. */
-#include "kernels/planes.h"
-#include "tests/products.h"
+#include "tests/block_case.h"
 
 #include "engine/forms.h"
 
-static const char *const scaled[] = {"fp16", "fp16x3"};
-
 /* ---- rounding ---- */
 
-/* Every float16 is itself; half-way between two neighbours the even one counts, and next to it the nearer. */
-static void float16_rounds_to_nearest_even(void **state) {
-  for (uint32_t sign = 0; sign < 2; sign++)
-    for (uint32_t half = 0; half < 0x7c00; half++) {
-      float low = half_value(half | sign << 15), away = sign ? -INFINITY : INFINITY;
-      float high = half == 0x7bff ? (sign ? -65536.0f : 65536.0f) : half_value((half + 1) | sign << 15);
-      float beyond = half == 0x7bff ? away : high, middle = low + (high - low) / 2;
-      assert_int_equal(to_bits(mn_to_fp16(low)), to_bits(low));
-      assert_int_equal(to_bits(mn_to_fp16(middle)), to_bits(half & 1 ? beyond : low));
-      assert_int_equal(to_bits(mn_to_fp16(nextafterf(middle, 0))), to_bits(low));
-      assert_int_equal(to_bits(mn_to_fp16(nextafterf(middle, away))), to_bits(beyond));
-      assert_int_equal(to_bits(mn_to_fp16(nextafterf(low, away))), to_bits(low));
-      assert_int_equal(to_bits(mn_to_fp16(nextafterf(high, 0))), to_bits(beyond));
-    }
+/* The nearest of the numbers with so many binary digits, of which the smallest normal one is 2^least; of two as near
+ * the even one, or the one `away` from 0; beyond the most there is an infinity. */
+static float nearest(float value, int digits, int least, double most, int away) {
+  if (value == 0 || !isfinite(value)) return value;
+  const double unit = ldexp(1, (ilogb(value) < least ? least : ilogb(value)) - digits + 1),
+               units = value / unit;
+  const double to = unit * (away ? round(units) : rint(units));
+  return (float)(fabs(to) > most ? copysign(INFINITY, to) : to);
 }
 
-static void float16_ends_in_infinities_and_keeps_nan(void **state) {
-  static const float large[] = {65520, 65536, 1e6f, 0x1.fffffep127f, INFINITY};
-  static const uint32_t nans[] = {0x7fc00000u, 0xffc00000u, 0x7f800001u, 0x7fffffffu};
-  for (size_t i = 0; i < COUNT(large); i++) {
-    assert_true(mn_to_fp16(large[i]) == INFINITY);
-    assert_true(mn_to_fp16(-large[i]) == -INFINITY);
-  }
-  for (size_t i = 0; i < COUNT(nans); i++) assert_true(isnan(mn_to_fp16(from_bits(nans[i]))));
-  assert_int_equal(to_bits(mn_to_fp16(0x1p-149f)), 0);
-  assert_int_equal(to_bits(mn_to_fp16(-0x1p-149f)), 0x80000000u);
+static void check_rounding_of(uint32_t bits) {
+  const float value = from_bits(bits), upper = mn_to_upper_half(value);
+  const uint16_t high = mn_upper_half(value);
+  assert_true(same_float(mn_to_bf16(value), nearest(value, 8, -126, 0x1.fep127, 0)));
+  assert_true(same_float(mn_to_fp16(value), nearest(value, 11, -14, 65504, 0)));
+  assert_true(same_float(upper, nearest(value, 8, -126, 0x1.fep127, 1)));
+  assert_int_equal(to_bits(upper), (uint32_t)high << 16);
+  const float back = mn_join_halves(high, (uint16_t)mn_split_bits(value));
+  assert_true(same_float(back, value));
+}
+
+/* Every upper half of a float, and every float16 and what is beyond, with the lower bits around a tie, which has the
+ * subnormals, the infinities and the finite floats that round to infinity among them; then floats all over. */
+static void floats_round_to_the_nearest(void **state) {
+  for (int low = 13; low <= 16; low += 3)
+    for (uint32_t top = 0; top < 1u << (32 - low); top++)
+      for (uint32_t tie = 0; tie < 2; tie++)
+        for (uint32_t beside = 0; beside < 3; beside++)
+          check_rounding_of((top << low) + (tie << (low - 1)) + beside - 1);
+  for (uint32_t i = 0; i < 1u << 22; i++) check_rounding_of(i * 0x9e3779b1u);
+  assert_int_equal(mn_upper_half(from_bits(0x7f7fffffu)), 0x7f80);
+  assert_int_equal(mn_upper_half(from_bits(0x7fffffffu)), 0x7fff); /* the GPU's own NaN, not -0 */
 }
 
 /* Down to where the second plane ends, 2⁻²⁴: to 2⁻²² of the value, or half of that end. */
@@ -75,52 +78,11 @@ static void a_factor_leaves_its_headroom(void **state) {
 
 /* ---- on a device ---- */
 
-/* Ties, both ways; the largest finite values, which round to infinity, and those that just do not;
- * subnormals; infinities and NaN. */
-static const double special[] = {1,
-                                 0x1.01p0,
-                                 0x1.03p0,
-                                 0x1.0101p0,
-                                 -0x1.01p0,
-                                 0x1.fffffep127,
-                                 0x1p-134,
-                                 0x1p-140,
-                                 0x1.8p-134,
-                                 -0.0,
-                                 INFINITY,
-                                 -INFINITY,
-                                 NAN,
-                                 0x1.02p0,
-                                 3.14159,
-                                 0x1.010002p0,
-                                 0x1.00fffep0,
-                                 0x1.002p0,
-                                 0x1.006p0,
-                                 0x1.0021p0,
-                                 65504,
-                                 65519,
-                                 65520,
-                                 -65520,
-                                 65535,
-                                 0x1p-14,
-                                 0x1p-24,
-                                 0,
-                                 0x1p-25,
-                                 0x1.8p-25,
-                                 -0x1p-25,
-                                 -0x1.8p-24,
-                                 0x1.ffcp-15,
-                                 0x1.ffep-15,
-                                 1e-12,
-                                 0x1.004p-14,
-                                 0x1.123456p3,
-                                 -0x1.fedcbap-9,
-                                 0x1p-60};
-enum { SPECIAL = COUNT(special) };
-
 /* By planes that start `at` elements into their memory. */
 static void check_rounding(struct memory *m, double factor, int64_t at, int split) {
-  struct mn_operand o = {.rows = 1, .cols = SPECIAL + at, .real = take_reals(m, special, SPECIAL)};
+  double *values = kept_zeros(m, SPECIAL);
+  for (int i = 0; i < SPECIAL; i++) values[i] = special(i);
+  struct mn_operand o = {.rows = 1, .cols = SPECIAL + at, .real = take_reals(m, values, SPECIAL)};
   take_planes(m, &o, (float)factor);
   o.cols = SPECIAL, o.split = split;
   for (int i = 0; i < m->device->planes; i++)
@@ -134,15 +96,10 @@ static void check_rounding(struct memory *m, double factor, int64_t at, int spli
   release_all(m);
 }
 
-static void planes_are_the_reals_rounded(void **state) {
-  static const char *const precisions[] = {"bf16", "bf16", "fp16", "fp16x3"}; /* once more, split */
+static void planes_are_the_reals_rounded(struct memory *m) {
   static const double factors[] = {1, 0x1p-3, 0x1p12, 0x1p60, 0x1p-60};
-  for (size_t p = 0; p < COUNT(precisions); p++) {
-    struct memory m = {.device = open_or_skip(*state, precisions[p])};
-    if (!m.device) continue;
-    for (int i = 0; i < 10; i++) check_rounding(&m, factors[i / 2], i % 2, p == 1);
-    close_memory(&m);
-  }
+  for (int i = 0; i < 20; i++)
+    if (i < 10 || m->device->precision == MN_BF16) check_rounding(m, factors[i / 2 % 5], i % 2, i >= 10);
 }
 
 static void assert_scale(const struct memory *m, const struct mn_operand *o, float factor, float largest) {
@@ -180,22 +137,17 @@ static void check_measuring(struct memory *m, const double *values, int64_t coun
   release_all(m);
 }
 
-static void round_measures_when_asked(void **state) {
+static void round_measures_when_asked(struct memory *m) {
   static const int64_t counts[] = {1, 7, 4096, 100003};
   static const int headrooms[] = {MN_HEADROOM_X, MN_HEADROOM_DZ, MN_HEADROOM_W};
   static const double sizes[] = {1, 0x1.fffffep0, 3e38, 1e-38, 0x1p-149, 6e-5, 0};
-  for (size_t p = 0; p < COUNT(scaled); p++) {
-    struct memory m = {.device = open_or_skip(*state, scaled[p])};
-    if (!m.device) continue;
-    for (int i = 0; i < 4 * 7 && m.device->scaled; i++) {
-      const int64_t count = counts[i / 7];
-      double *values = random_values(count, 92, sizes[i % 7] / 2);
-      values[count * 2 / 3] = -sizes[i % 7];
-      if (count > 4) values[1] = i % 2 ? INFINITY : NAN, values[count - 1] = -values[1];
-      check_measuring(&m, values, count, headrooms[i % 3]);
-      free(values);
-    }
-    close_memory(&m);
+  for (int i = 0; i < 4 * 7 && m->device->scaled; i++) {
+    const int64_t count = counts[i / 7];
+    double *values = random_values(count, 92, sizes[i % 7] / 2);
+    values[count * 2 / 3] = -sizes[i % 7];
+    if (count > 4) values[1] = i % 2 ? INFINITY : NAN, values[count - 1] = -values[1];
+    check_measuring(m, values, count, headrooms[i % 3]);
+    free(values);
   }
 }
 
@@ -216,7 +168,7 @@ static void check_dz_factor(struct memory *m, struct mn_scale before) {
 
 /* By the bound of a block's output, with the factor of a dz beside it or without. */
 static void check_y_factor(struct memory *m, int64_t channels, int64_t groups, double slope) {
-  double *gamma = random_values(channels, 93, 1.7), *beta = random_values(channels, 94, 0.6);
+  double *gamma = kept_random(m, 93, channels, 1.7), *beta = kept_random(m, 94, channels, 0.6);
   double most = 0, offset = 0;
   gamma[channels / 3] = -3, beta[channels - 1] = -5;
   for (int64_t i = 0; i < channels; i++)
@@ -233,25 +185,19 @@ static void check_y_factor(struct memory *m, int64_t channels, int64_t groups, d
   MUST(m->device->kernels->rescale(m->device, channels % 2 ? dz : NULL, y, &block));
   assert_true(get_scale(m->device, y).factor == mn_scale_factor((float)bound, MN_HEADROOM_X, 1));
   assert_true(get_scale(m->device, dz).factor == (channels % 2 ? mn_scale_next(&dz_before) : 4));
-  free(gamma), free(beta);
   release_all(m);
 }
 
-static void rescale_chooses_by_what_is_known(void **state) {
+static void rescale_chooses_by_what_is_known(struct memory *m) {
   static const struct mn_scale dz[] = {{8, 0},     {8, 3},        {8, INFINITY},  {0x1p20f, 1e-30f},
                                        {2, 1e38f}, {4, 1.5f},     {2, 0x1p-149f}, {0, 0},
                                        {1, 65504}, {0x1p-10f, 1}, {1, 1e-30f},    {0x1p60f, 1e30f}};
   static const int64_t channels[][2] = {{1, 1},      {33, 3}, {96, 6},  {1000, 1}, {3000, 1500},
                                         {8192, 512}, {48, 1}, {49, 49}, {81, 27}};
   static const double slopes[] = {0.01, 0, 3, -3};
-  for (size_t p = 0; p < COUNT(scaled); p++) {
-    struct memory m = {.device = open_or_skip(*state, scaled[p])};
-    if (!m.device) continue;
-    for (size_t i = 0; i < COUNT(dz); i++) check_dz_factor(&m, dz[i]);
-    for (size_t i = 0; i < 4 * COUNT(channels); i++)
-      check_y_factor(&m, channels[i / 4][0], channels[i / 4][1], slopes[i % 4]);
-    close_memory(&m);
-  }
+  for (size_t i = 0; i < COUNT(dz); i++) check_dz_factor(m, dz[i]);
+  for (size_t i = 0; i < 4 * COUNT(channels); i++)
+    check_y_factor(m, channels[i / 4][0], channels[i / 4][1], slopes[i % 4]);
 }
 
 /* An operand of these values with a plane, not written, and a scale. */
@@ -263,58 +209,44 @@ static struct mn_operand put_operand(struct memory *m, int64_t rows, int64_t col
 }
 
 /* Small integers times powers of two, so that nothing is rounded: the factors must not show at all. */
-static void a_product_is_without_its_factors(void **state) {
-  enum { ROWS = 24, COLS = 40, DEPTH = 32 };
-  struct memory m = {.device = open_or_skip(*state, "fp16")};
+static void a_product_is_without_its_factors(struct memory *m) {
+  enum { ROWS = 24, COLS = 40, DEPTH = 32, ALL = ROWS * COLS };
   static const int sizes[][2] = {{0, 0}, {-40, 30}, {-70, 10}, {60, -50}};
   static const float factors[][2] = {{1, 1}, {64, 0x1p-3f}, {0x1p9f, 16}};
-  double *a = random_values(ROWS * DEPTH, 1, 8), *b = random_values(COLS * DEPTH, 2, 8);
-  for (int i = 0; i < ROWS * DEPTH; i++) a[i] = floor(a[i]);
-  for (int i = 0; i < COLS * DEPTH; i++) b[i] = floor(b[i]);
-  for (size_t s = 0; s < COUNT(sizes); s++)
-    for (size_t f = 0; f < COUNT(factors); f++) {
-      double unit[] = {ldexp(1, sizes[s][0]), ldexp(1, sizes[s][1])};
-      double *x = zeros(ROWS * DEPTH), *y = zeros(COLS * DEPTH), *expected = zeros(ROWS * COLS);
-      for (int i = 0; i < ROWS * DEPTH; i++) x[i] = a[i] * unit[0];
-      for (int i = 0; i < COLS * DEPTH; i++) y[i] = b[i] * unit[1];
-      struct mn_operand left = put_operand(&m, ROWS, DEPTH, x, factors[f][0] / (float)unit[0]);
-      struct mn_operand right = put_operand(&m, COLS, DEPTH, y, factors[f][1] / (float)unit[1]);
-      if (fabs(log2(1 / unit[0])) > 50 || fabs(log2(1 / unit[1])) > 50) { /* beyond the factors there are */
-        left.headroom = right.headroom = MN_HEADROOM_X;
-        MUST(mn_operand_prepare(m.device, &left));
-        MUST(mn_operand_prepare(m.device, &right));
-      } else {
-        MUST(m.device->kernels->round(m.device, &left, 0));
-        MUST(m.device->kernels->round(m.device, &right, 0));
-      }
-      for (int add = 0; add < 2 - blind(MN_FP16); add++) {
-        for (int i = 0; i < ROWS; i++)
-          for (int j = 0; j < COLS; j++) {
-            expected[i * COLS + j] = add ? 4 * unit[0] * unit[1] : 0;
-            for (int k = 0; k < DEPTH; k++) expected[i * COLS + j] += x[i * DEPTH + k] * y[j * DEPTH + k];
-          }
-        double *before = zeros(ROWS * COLS);
-        for (int i = 0; i < ROWS * COLS; i++) before[i] = 4 * unit[0] * unit[1];
-        struct mn_epilogue e = {.kind = add ? MN_ADD : MN_STORE,
-                                .into = take_reals(&m, add ? before : NULL, ROWS * COLS)};
-        MUST(m.device->kernels->gemm(m.device, MN_NT, &left, &right, &e));
-        assert_reals(&m, "a product", e.into, expected, ROWS * COLS, 0);
-        free(before);
-      }
-      free(x), free(y), free(expected);
-      release_all(&m);
+  for (size_t s = 0; s < COUNT(sizes) * COUNT(factors); s++) {
+    struct mn_operand of[2];
+    double unit[2], *values[2], *before = kept_zeros(m, ALL), *expected = kept_zeros(m, ALL);
+    for (int i = 0; i < 2; i++) {
+      const int64_t rows = i ? COLS : ROWS;
+      unit[i] = ldexp(1, sizes[s / 3][i]), values[i] = kept_random(m, 1 + (uint64_t)i, rows * DEPTH, 8);
+      for (int64_t k = 0; k < rows * DEPTH; k++) values[i][k] = unit[i] * floor(values[i][k]);
+      of[i] = put_operand(m, rows, DEPTH, values[i], factors[s % 3][i] / (float)unit[i]);
+      of[i].headroom = MN_HEADROOM_X;
     }
-  free(a), free(b);
-  mn_device_close(m.device);
+    const int beyond = sizes[s / 3][0] < -50 || sizes[s / 3][0] > 50; /* the factors that there are */
+    for (int i = 0; i < 2; i++)
+      MUST(beyond ? mn_operand_prepare(m->device, &of[i]) : m->device->kernels->round(m->device, &of[i], 0));
+    for (int add = 0; add < 2 - blind(MN_FP16); add++) {
+      for (int i = 0; i < ALL; i++) {
+        before[i] = expected[i] = add ? 4 * unit[0] * unit[1] : 0;
+        for (int k = 0; k < DEPTH; k++)
+          expected[i] += values[0][i / COLS * DEPTH + k] * values[1][i % COLS * DEPTH + k];
+      }
+      const struct mn_epilogue e = {.kind = add ? MN_ADD : MN_STORE,
+                                    .into = take_reals(m, add ? before : NULL, ALL)};
+      MUST(m->device->kernels->gemm(m->device, MN_NT, &of[0], &of[1], &e));
+      assert_reals(m, "a product", e.into, expected, ALL, 0);
+    }
+    release_all(m);
+  }
 }
 
 /* ---- who writes planes ---- */
 
 /* dz = dy, or half of it: its largest is noted, over the largest before, and one that the plane cannot hold
  * raises the flag with the mark. */
-static void a_backward_notes_its_largest(void **state) {
+static void a_backward_notes_its_largest(struct memory *m) {
   enum { ROWS = 70, CHANNELS = 24, MANY = ROWS * CHANNELS };
-  struct memory m = {.device = open_or_skip(*state, "fp16")};
   static const struct {
     double largest;
     float factor, before, noted;
@@ -326,179 +258,32 @@ static void a_backward_notes_its_largest(void **state) {
       {1e30, 1, 0, 1e30f, 5},   {1e-30, 0x1p60f, 0, 1e-30f, 0},
       {NAN, 16, 0, 1, 5},       {INFINITY, 1, 0, INFINITY, 5},
   };
-  double *z = zeros(MANY), *dy = zeros(MANY);
+  const struct draw d = {ROWS, CHANNELS, 1, .kind = MN_BLOCK, .form = FROM_MEMORY, .ops = MN_OP_ACTIVATE};
   for (size_t i = 0; i < COUNT(cases); i++)
     for (int at = 0; at < MANY; at += 333) {
-      double unit = fabs(cases[i].largest) < 1e-20 ? 1e-30 : 1;
-      for (int k = 0; k < MANY; k++) z[k] = k % 3 ? 1 : -1, dy[k] = (k % 2 ? unit : -unit);
-      z[at] = 1, dy[at] = cases[i].largest;
-      struct mn_operand dz = put_operand(&m, ROWS, CHANNELS, NULL, cases[i].factor);
-      put_scale(m.device, dz.scale, (struct mn_scale){cases[i].factor, cases[i].before});
-      struct mn_block b = {.ops = MN_OP_ACTIVATE,
-                           .rows = ROWS,
-                           .channels = CHANNELS,
-                           .groups = 1,
-                           .slope = 0.5,
-                           .z = take_reals(&m, z, MANY),
-                           .dz = &dz,
-                           .sums = take_reals(&m, NULL, 3 * mn_chunks(ROWS) * CHANNELS)};
-      struct mn_epilogue e = {.kind = MN_BLOCK_BACKWARD, .block = &b};
+      struct block_case *c = open_case(m, &d);
+      const double unit = fabs(cases[i].largest) < 1e-20 ? 1e-30 : 1;
+      for (int k = 0; k < MANY; k++) c->v[D][k] = k % 3 ? 1 : -1, c->v[DY][k] = k % 2 ? unit : -unit;
+      c->v[D][at] = 1, c->v[DY][at] = cases[i].largest, c->slope = 0.5; /* without a bias z is d */
+      upload(c);
+      put_scale(m->device, c->dz.scale, (struct mn_scale){cases[i].factor, cases[i].before});
       for (int mark = 5; mark < 7; mark++) { /* the first mark stays */
-        m.device->mark = mark;
-        MUST(m.device->kernels->epilogue(m.device, take_reals(&m, dy, MANY), ROWS, CHANNELS, &e));
+        m->device->mark = mark;
+        apply(c, MN_BLOCK_BACKWARD, take_reals(m, c->v[DY], MANY));
       }
-      m.device->mark = 1;
-      assert_planes(m.device, "dz", &dz);
-      assert_true(get_scale(m.device, dz.scale).factor == cases[i].factor);
-      /* Of an infinity it matters only that it is no factor's. */
-      float noted = get_scale(m.device, dz.scale).largest;
-      if (noted != cases[i].noted) fail_msg("case %zu: %g was noted", i, (double)noted);
-      assert_int_equal(flag_of(m.device), cases[i].raised);
-      release_all(&m);
+      m->device->mark = 1;
+      assert_scale(m, &c->dz, cases[i].factor, cases[i].noted);
+      assert_int_equal(flag_of(m->device), cases[i].raised);
+      release_all(m);
     }
-  free(z), free(dy);
-  mn_device_close(m.device);
-}
-
-/* ---- what is left alone once the flag is raised ---- */
-
-static void raise_flag(struct mn_device *device) {
-  const int mark = 7;
-  MUST(device->kernels->copy(device, device->nonfinite, &mark, sizeof mark));
-  MUST(device->kernels->synchronize(device));
-}
-
-/* An update writes W's planes under the factor that they have, and clears a gradient that it is told to;
- * under the flag it does neither, nor does that of a product. */
-static void check_update(struct memory *m, int64_t rows, int64_t cols, struct rule rule, int clears) {
-  const int64_t count = rows * cols;
-  struct mn_device *device = m->device;
-  struct parameter w;
-  struct mn_operand dz, x;
-  operands(m, MN_TN, (struct sizes){rows, cols, rows % 8 ? 9 : 1100}, &dz, &x); /* 1100 is shared out */
-  make_parameter(m, &w, rows, cols, rule);
-  const float factor = w.w.scale ? get_scale(device, w.w.scale).factor : 1;
-  double *steps = random_values(count, 23, 1);
-  void *d = take_reals(m, steps, count);
-  struct mn_epilogue e = {.kind = MN_UPDATE, .update = &w.update};
-  if (needs_memory(device, rule)) e.into = take_reals(m, NULL, count);
-  raise_flag(device);
-  MUST(device->kernels->gemm(device, MN_TN, &dz, &x, &e));
-  w.update.clears = clears;
-  MUST(device->kernels->epilogue(device, d, rows, cols, &e));
-  assert_int_equal(flag_of(device), 7); /* nobody else has raised it */
-  assert_reals(m, "a sum under the flag", d, steps, count, 0);
-  assert_parameter(m, &w, "a weight that was not updated", 0);
-  MUST(device->kernels->epilogue(device, d, rows, cols, &e));
-  assert_int_equal(flag_of(device), 0);
-  follow(&w, steps);
-  assert_parameter(m, &w, "a weight that was updated", tolerance_of(device));
-  if (w.w.scale) assert_true(get_scale(device, w.w.scale).factor == factor);
-  for (int64_t i = 0; clears && i < count; i++) steps[i] = 0;
-  assert_reals(m, "a sum", d, steps, count, 0);
-  free(steps);
-  free_parameter(&w);
-  release_all(m);
-}
-
-static void updates_stop_at_the_flag(void **state) {
-  static const int64_t sizes[][2] = {{1, 7}, {33, 17}, {40, 24}, {64, 64}, {130, 144}};
-  for (int p = 0; p < MN_PRECISIONS; p++) {
-    struct memory m = {.device = open_or_skip(*state, mn_precision_name((enum mn_precision)p))};
-    if (!m.device) continue;
-    for (int i = 0; i < 5 * RULES * 2; i++)
-      check_update(&m, sizes[i / 2 / RULES][0], sizes[i / 2 / RULES][1], rules[i / 2 % RULES], i % 2);
-    close_memory(&m);
-  }
-}
-
-/* Adds, and adds again by either way of a product: under the flag to nothing. */
-static void check_adding(struct memory *m, enum mn_form form, struct sizes z) {
-  const struct mn_kernels *k = m->device->kernels;
-  const int64_t count = z.rows * z.cols;
-  struct mn_operand x, y;
-  operands(m, form, z, &x, &y);
-  double *before = random_values(count, 13, 1), *beside = random_values(count, 14, 1);
-  double *product = product_of(m, form, &x, &y);
-  void *d = take_reals(m, beside, count);
-  const struct mn_epilogue add = {.kind = MN_ADD, .into = take_reals(m, before, count)};
-  for (int library = 0; library < 2; library++) {
-    m->device->force_cublas = library;
-    raise_flag(m->device);
-    MUST(k->gemm(m->device, form, &x, &y, &add));
-    MUST(k->epilogue(m->device, d, z.rows, z.cols, &add));
-    assert_reals(m, "a sum under the flag", add.into, before, count, 0);
-    assert_int_equal(flag_of(m->device), 7);
-  }
-  MUST(k->gemm(m->device, form, &x, &y, &add));
-  MUST(k->epilogue(m->device, d, z.rows, z.cols, &add));
-  m->device->force_cublas = 0;
-  for (int64_t i = 0; i < count; i++) before[i] += product[i] + beside[i];
-  assert_reals(m, "a sum", add.into, before, count, product_tolerance(m->device));
-  free(before), free(beside), free(product);
-  release_all(m);
-}
-
-/* A sum of gradients, to which a batch that is taken again must not be added twice: by products of every
- * form, in small and in large tiles and the library's, in shares of the depth, and from memory. */
-static void nothing_is_added_under_the_flag(void **state) {
-  static const char *const precisions[] = {"fp64", "fp32", "fp16", "fp16x3"};
-  static const struct sizes sizes[] = {
-      {33, 17, 9}, {40, 48, 32}, {40, 48, 1100}, {136, 72, 40}, {2040, 2040, 16}};
-  for (size_t p = 0; p < COUNT(precisions); p++) {
-    struct memory m = {.device = open_or_skip(*state, precisions[p])};
-    if (!m.device) continue;
-    const int count = on_cuda(*state) && m.device->scaled && !quick() ? 5 : 4;
-    for (int i = 0; i < 3 * count && !blind(m.device->precision); i++)
-      check_adding(&m, (enum mn_form)(i % 3), sizes[i / 3]);
-    close_memory(&m);
-  }
-}
-
-/* Only what is stored is written. */
-static void column_sums_stop_at_the_flag(void **state) {
-  static const char *const precisions[] = {"fp64", "fp32", "fp16"};
-  enum { CHUNKS = 5, CHANNELS = 100, ALL = CHUNKS * CHANNELS };
-  for (size_t p = 0; p < COUNT(precisions); p++) {
-    struct memory m = {.device = open_or_skip(*state, precisions[p])};
-    if (!m.device) continue;
-    struct parameter w;
-    double *before = random_values(CHANNELS, 31, 1), *values = random_values(3 * ALL, 32, 1);
-    double *stored = zeros(CHANNELS);
-    for (int i = ALL; i < 2 * ALL; i++) stored[i % CHANNELS] += values[i];
-    make_parameter(&m, &w, 1, CHANNELS, rules[MOMENTUM_DECAY]);
-    w.w = (struct mn_operand){.rows = 1, .cols = CHANNELS, .real = w.w.real}; /* a vector has no planes */
-    const struct mn_epilogue store = {.kind = MN_STORE, .into = take_reals(&m, NULL, CHANNELS)},
-                             add = {.kind = MN_ADD, .into = take_reals(&m, before, CHANNELS)},
-                             update = {.kind = MN_UPDATE, .update = &w.update};
-    const struct mn_epilogue *const sinks[] = {&add, &store, &update};
-    raise_flag(m.device);
-    MUST(m.device->kernels->column_sums(m.device, take_reals(&m, values, 3 * ALL), CHUNKS, CHANNELS, sinks,
-                                        NULL));
-    assert_reals(&m, "column sums, added", add.into, before, CHANNELS, 0);
-    assert_parameter(&m, &w, "column sums, updated", 0);
-    assert_int_equal(flag_of(m.device), 7);
-    assert_reals(&m, "column sums, stored", store.into, stored, CHANNELS, tolerance_of(m.device));
-    free(before), free(values), free(stored);
-    free_parameter(&w);
-    close_memory(&m);
-  }
 }
 
 int main(void) {
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(float16_rounds_to_nearest_even),
-      cmocka_unit_test(float16_ends_in_infinities_and_keeps_nan),
-      cmocka_unit_test(two_planes_hold_a_value),
-      cmocka_unit_test(a_factor_leaves_its_headroom),
-      BOTH(planes_are_the_reals_rounded),
-      BOTH(round_measures_when_asked),
-      BOTH(rescale_chooses_by_what_is_known),
-      BOTH(a_product_is_without_its_factors),
-      BOTH(a_backward_notes_its_largest),
-      BOTH(updates_stop_at_the_flag),
-      BOTH(nothing_is_added_under_the_flag),
-      BOTH(column_sums_stop_at_the_flag),
+      cmocka_unit_test(floats_round_to_the_nearest),   cmocka_unit_test(two_planes_hold_a_value),
+      cmocka_unit_test(a_factor_leaves_its_headroom),  IN_EACH(BF16 | SCALED, planes_are_the_reals_rounded),
+      IN_EACH(SCALED, round_measures_when_asked),      IN_EACH(SCALED, rescale_chooses_by_what_is_known),
+      IN_EACH(FP16, a_product_is_without_its_factors), IN_EACH(FP16, a_backward_notes_its_largest),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

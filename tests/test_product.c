@@ -9,32 +9,27 @@
 #include <stdlib.h>
 
 #include "kernels/device.h"
-#include "tests/check.h"
+#include "tests/draws.h"
 
 enum { MOST = 700, CASES = 1000 };
 static tile_function *const levels[] = {MN_LEVELS(TILE_AT)};
-static uint64_t state = 1;
-
-static int64_t below(int64_t limit) {
-  state = state * 6364136223846793005u + 1442695040888963407u;
-  return (int64_t)((state >> 33) % (uint64_t)limit);
-}
+static uint64_t dice = 1;
 
 /* Often 1 to 40, now and then up to MOST. */
 static int64_t size(void) {
-  return 1 + below(below(4) ? 40 : MOST);
+  return 1 + below(&dice, below(&dice, 4) ? 40 : MOST);
 }
 
 static real *values(int64_t count) {
   real *v = malloc((size_t)count * sizeof *v);
   assert_non_null(v);
-  for (int64_t i = 0; i < count; i++) v[i] = (real)(below(1 << 30) - (1 << 29)) / (1 << 28) / 3;
+  for (int64_t i = 0; i < count; i++) v[i] = (real)(below(&dice, 1 << 30) - (1 << 29)) / (1 << 28) / 3;
   return v;
 }
 
 /* d by one set of instructions, in tiles that are cut anywhere, as little as `least` long. */
 static void by_tiles(const struct mn_product *p, tile_function *run, real *room, int64_t least) {
-  const int64_t high = least + below(p->rows), wide = least + below(p->cols);
+  const int64_t high = least + below(&dice, p->rows), wide = least + below(&dice, p->cols);
   for (int64_t r = 0; r < p->rows; r += high)
     for (int64_t c = 0; c < p->cols; c += wide)
       run(p,
@@ -63,7 +58,7 @@ static void check_sums(const struct mn_product *p, const real *before) {
     }
 }
 
-static void drawn(void **unused) {
+static void tiles_are_sums(void **unused) {
   real *room = aligned_alloc(64, MN_PRODUCT_ROOM);
   assert_non_null(room);
   for (int i = 0; i < CASES; i++) {
@@ -75,12 +70,12 @@ static void drawn(void **unused) {
     real *first = malloc(bytes), *d = malloc(bytes);
     assert_true(first && d);
     p.a = a, p.b = b;
-    if (p.beta == 0) before[below(p.rows * p.cols)] = NAN; /* it must not be read */
+    if (p.beta == 0) before[below(&dice, p.rows * p.cols)] = NAN; /* it must not be read */
     for (int level = 0; level <= mn_level(); level++)
       for (int cut = 0; cut < 3; cut++) {
         const int compared = cut || level > 1; /* SSE2's products are rounded */
         p.d = memcpy(compared ? d : first, before, bytes);
-        by_tiles(&p, levels[level], room, cut ? 1 + below(9) : MOST);
+        by_tiles(&p, levels[level], room, cut ? 1 + below(&dice, 9) : MOST);
         if (!cut) check_sums(&p, before);
         if (compared) assert_memory_equal(d, first, bytes);
       }
@@ -102,6 +97,6 @@ static void fused(void **unused) {
 }
 
 int main(void) {
-  const struct CMUnitTest tests[] = {cmocka_unit_test(drawn), cmocka_unit_test(fused)};
+  const struct CMUnitTest tests[] = {cmocka_unit_test(tiles_are_sums), cmocka_unit_test(fused)};
   return cmocka_run_group_tests(tests, NULL, NULL);
 }
