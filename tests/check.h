@@ -261,7 +261,7 @@ static struct guard {
   size_t bytes;
 } guards[1024];
 static int guard_count;
-static const struct mn_kernels *plain; /* the device's own */
+static const struct mn_kernels *unguarded; /* the device's own */
 static struct mn_kernels guarded;
 
 #ifndef __has_feature
@@ -283,7 +283,7 @@ static inline mn_status guarded_allocate(struct mn_device *device, void **out, s
   if (!*poison) memset(poison, 0xff, sizeof poison), memset(canaries, CANARY, sizeof canaries);
   assert_true(guard_count < (int)COUNT(guards));
   *out = NULL;
-  MN_TRY(plain->allocate(device, (void **)&memory, bytes + 2 * around));
+  MN_TRY(unguarded->allocate(device, (void **)&memory, bytes + 2 * around));
   *out = memory + around;
   guards[guard_count++] = (struct guard){*out, bytes};
   for (size_t at = 0; at < bytes; at += sizeof poison) {
@@ -303,7 +303,7 @@ static inline void guarded_release(struct mn_device *device, void *memory) {
   while (i >= 0 && guards[i].memory != memory) i--;
   if (i < 0) { /* it was there before, or is none */
     assert_true(!memory || memory == device->nonfinite || memory == device->unscaled);
-    plain->release(device, memory);
+    unguarded->release(device, memory);
     return;
   }
   const size_t bytes = guards[i].bytes;
@@ -311,7 +311,7 @@ static inline void guarded_release(struct mn_device *device, void *memory) {
   guards[i] = guards[--guard_count];
   MUST(device->kernels->download(device, canaries, whole, around));
   MUST(device->kernels->download(device, canaries + around, (char *)memory + bytes, around));
-  plain->release(device, whole);
+  unguarded->release(device, whole);
   for (size_t k = 0; k < 2 * around; k++)
     if (canaries[k] != CANARY) fail_msg("byte %zu around a buffer of %zu bytes was written", k, bytes);
 }
@@ -320,8 +320,8 @@ static inline struct mn_device *open_guarded(const char *name, const char *preci
   struct mn_device *device = open_or_skip(name, precision);
   if (!device) return NULL;
   guard_count = 0;
-  plain = device->kernels;
-  guarded = *plain;
+  unguarded = device->kernels;
+  guarded = *unguarded;
   guarded.allocate = guarded_allocate;
   guarded.release = guarded_release;
   device->kernels = &guarded;

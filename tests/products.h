@@ -70,12 +70,33 @@ static inline double *factors_of(struct memory *m, const struct mn_operand *o) {
   return out;
 }
 
+/* The same on a GPU, in fp64, for products that a CPU would take too long for. */
+static inline void product_by_gpu(double *out, const struct draw *d, const double *a, const double *b) {
+  const int64_t rows = d->rows, cols = columns_of(d), depth = d->depth;
+  struct memory m = {0};
+  MUST(mn_device_open(&m.device, "cuda", "fp64"));
+  const struct mn_operand x = {.rows = d->form == MN_TN ? depth : rows,
+                               .cols = d->form == MN_TN ? rows : depth,
+                               .real = take_reals(&m, a, rows * depth)},
+                          y = {.rows = d->form == MN_NT ? cols : depth,
+                               .cols = d->form == MN_NT ? depth : cols,
+                               .real = take_reals(&m, b, cols * depth)};
+  const struct mn_epilogue e = {.kind = MN_STORE, .into = take_reals(&m, NULL, rows * cols)};
+  MUST(m.device->kernels->gemm(m.device, (enum mn_form)d->form, &x, &y, &e));
+  MUST(mn_device_read(m.device, out, e.into, rows * cols));
+  close_memory(&m);
+}
+
 /* d[rows, cols] = op(a)·op(b), summed in double. */
 static inline double *product_of(struct memory *m, const struct draw *d, const struct mn_operand of[2]) {
   const int64_t rows = d->rows, cols = columns_of(d), depth = d->depth;
   const int64_t down = d->form == MN_TN ? 1 : depth, along = d->form == MN_TN ? rows : 1;
   double *a = factors_of(m, &of[0]), *b = factors_of(m, &of[1]), *out = kept_zeros(m, rows * cols),
          *turned = b;
+  if (is_cuda(m) && (double)rows * (double)cols * (double)depth > 1e8) {
+    product_by_gpu(out, d, a, b);
+    return out;
+  }
   if (d->form == MN_NT) turned = kept_zeros(m, depth * cols);
   for (int64_t i = 0; i < depth * cols && d->form == MN_NT; i++) turned[i % depth * cols + i / depth] = b[i];
 #pragma omp parallel for
