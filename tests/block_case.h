@@ -112,6 +112,7 @@ static inline int at_kink(const struct block_case *c, int64_t i, double error) {
 }
 
 static inline void normalise_reference(struct block_case *c) {
+#pragma omp parallel for
   for (int64_t k = 0; k < c->rows * c->groups; k++) {
     long double mean = 0, variance = 0;
     for (int64_t i = k * c->width; i < (k + 1) * c->width; i++) mean += c->v[Z][i];
@@ -121,6 +122,7 @@ static inline void normalise_reference(struct block_case *c) {
     c->v[MEAN][k] = (double)mean;
     c->v[RSTD][k] = 1 / sqrt((double)(variance / c->width) + c->eps);
   }
+#pragma omp parallel for
   for (int64_t i = 0; i < c->count[Y]; i++) {
     double unused;
     c->v[Y][i] = y_reference(c, v_reference(c, i, &unused));
@@ -129,6 +131,7 @@ static inline void normalise_reference(struct block_case *c) {
 
 static inline double mean_square(const double *values, int64_t count) {
   double sum = 0;
+#pragma omp parallel for reduction(+ : sum)
   for (int64_t i = 0; i < count; i++) sum += values[i] * values[i];
   return sum / (double)count;
 }
@@ -150,17 +153,21 @@ static inline double bound_behind(const struct block_case *c) {
 static inline void forward_reference(struct block_case *c) {
   const int moves = c->draw.kind == MN_BLOCK_BACKWARD;
   const double error = c->product && !moves ? 8 * c->unit * sqrt(mean_square(c->v[D], c->count[D])) : 0;
+#pragma omp parallel for
   for (int64_t i = 0; i < c->count[Z]; i++)
     c->v[Z][i] = rounded(c, c->v[D][i] + (c->ops & MN_OP_BIAS ? c->v[BIAS][i % c->channels] : 0));
-  normalise_reference(c);
-  for (int64_t i = 0, moved = 0; i < c->count[Z]; i++) {
-    if (!at_kink(c, i, 1e-6 + error)) continue;
-    c->v[TARGET][i] = c->v[Y][i];
-    if (moves)
-      c->v[Z][i] = rounded(c, c->v[Z][i] + 0.25), moved = 1;
-    else
-      c->v[DY][i] = 0;
-    if (moved) normalise_reference(c), moved = 0, i = -1;
+  for (int moved = 1; moved;) {
+    moved = 0;
+    normalise_reference(c);
+#pragma omp parallel for reduction(| : moved)
+    for (int64_t i = 0; i < c->count[Z]; i++) {
+      if (!at_kink(c, i, 1e-6 + error)) continue;
+      c->v[TARGET][i] = c->v[Y][i];
+      if (moves)
+        c->v[Z][i] = rounded(c, c->v[Z][i] + 0.25), moved = 1;
+      else
+        c->v[DY][i] = 0;
+    }
   }
   if (c->bare || c->draw.offset) c->tolerance = fmax(c->tolerance, bound_behind(c));
 }
@@ -177,23 +184,27 @@ static inline double dz_reference(const struct block_case *c, int64_t i, const d
 
 /* From z, mean and rstd; of a loss with its dy and its parts before. */
 static inline void backward_reference(struct block_case *c) {
-  const int64_t plane = c->count[SUMS] / 3;
-  double *h = kept_zeros(c->m, c->count[DZ]), *own = kept_zeros(c->m, c->count[DZ]);
-  for (int64_t i = 0; i < c->count[DZ]; i++) {
-    double *sums = c->v[SUMS] + i / c->channels / MN_CHUNK_ROWS * c->channels + i % c->channels;
-    if (c->draw.kind == MN_BLOCK_LOSS) {
-      const double error = y_reference(c, v_reference(c, i, &own[i])) - c->v[TARGET][i];
-      c->v[DY][i] = c->scale * 2 * error / (double)c->count[DY];
-      c->v[PARTS][group_of(c, i)] += error * error;
-    }
-    const double g = g_reference(c, i, &own[i]);
-    h[i] = g * (c->norm ? c->v[GAMMA][i % c->channels] : 1);
-    sums[plane] += g * own[i], sums[2 * plane] += g;
-  }
+  const int64_t plane = c->count[SUMS] / 3, each = MN_CHUNK_ROWS * c->channels, all = c->count[DZ];
+  double *h = kept_zeros(c->m, all), *own = kept_zeros(c->m, all);
 #pragma omp parallel for
-  for (int64_t i = 0; i < c->count[DZ]; i++) c->v[DZ][i] = dz_reference(c, i, h, own);
-  for (int64_t i = 0; i < c->count[DZ]; i++)
-    c->v[SUMS][i / c->channels / MN_CHUNK_ROWS * c->channels + i % c->channels] += c->v[DZ][i];
+  for (int64_t chunk = 0; chunk < mn_chunks(c->rows); chunk++)
+    for (int64_t i = chunk * each; i < all && i < (chunk + 1) * each; i++) {
+      double *sums = c->v[SUMS] + chunk * c->channels + i % c->channels;
+      if (c->draw.kind == MN_BLOCK_LOSS) {
+        const double error = y_reference(c, v_reference(c, i, &own[i])) - c->v[TARGET][i];
+        c->v[DY][i] = c->scale * 2 * error / (double)all;
+        c->v[PARTS][group_of(c, i)] += error * error;
+      }
+      const double g = g_reference(c, i, &own[i]);
+      h[i] = g * (c->norm ? c->v[GAMMA][i % c->channels] : 1);
+      sums[plane] += g * own[i], sums[2 * plane] += g;
+    }
+#pragma omp parallel for
+  for (int64_t chunk = 0; chunk < mn_chunks(c->rows); chunk++)
+    for (int64_t i = chunk * each; i < all && i < (chunk + 1) * each; i++) {
+      c->v[DZ][i] = dz_reference(c, i, h, own);
+      c->v[SUMS][chunk * c->channels + i % c->channels] += c->v[DZ][i];
+    }
 }
 
 /* ---- the device ---- */
