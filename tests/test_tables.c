@@ -1,6 +1,6 @@
-/* Groups and objects of which one name or attribute cannot be read: refused, before HDF5 is asked for
- * anything in an order, for which it would fill a table and, on the way out of the error, free what it had
- * not set. */
+/* Groups and objects of which one name or attribute cannot be read: refused. HDF5, asked for all in an order,
+ * fills a table and, on the way out of the error, frees what it had not set, which may crash the child that
+ * tries the file out. */
 #include "tests/checkpoint_make.h"
 #include "train/command/commands.h"
 
@@ -69,7 +69,7 @@ static void attributes_in_a_header(void **state) {
   assert_true(H5Fclose(file) >= 0);
   mn_hdf5_unlock();
   damage("attribute-03", -8); /* the version of its message, which no checksum guards */
-  assert_refused(1, "or its bytes have changed");
+  assert_refused(1, "take a copy or make it anew");
 }
 
 static void attributes_in_a_heap(void **state) {
