@@ -137,6 +137,7 @@ static inline double tolerance_of(const struct mn_device *device) {
 /* ‖a − e‖/‖e‖, or a's rms where e is 0 throughout. */
 static inline double distance(const double *a, const double *e, int64_t count) {
   double difference = 0, size = 0, own = 0;
+#pragma omp parallel for reduction(+ : difference, size, own)
   for (int64_t i = 0; i < count; i++) {
     difference += (a[i] - e[i]) * (a[i] - e[i]);
     size += e[i] * e[i];

@@ -119,6 +119,7 @@ static inline void assert_planes(struct mn_device *device, const char *what, con
 /* The largest |value| of an operand's reals. */
 static inline double largest_real(const struct memory *m, const struct mn_operand *o) {
   double *values = read_reals(m, o->real, o->rows * o->cols), largest = 0;
+#pragma omp parallel for reduction(max : largest)
   for (int64_t i = 0; i < o->rows * o->cols; i++) largest = fmax(largest, fabs(values[i]));
   free(values);
   return largest;

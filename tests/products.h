@@ -65,6 +65,7 @@ static inline double *factors_of(struct memory *m, const struct mn_operand *o) {
   if (!o->planes[0]) return kept_reals(m, o->real, o->rows * o->cols);
   struct planes p = get_planes(m->device, o);
   double *out = kept_zeros(m, p.count);
+#pragma omp parallel for
   for (int64_t i = 0; i < p.count; i++) out[i] = planes_value(&p, i);
   free_planes(&p);
   return out;
@@ -141,6 +142,7 @@ static inline int needs_memory(const struct mn_device *device, const struct mn_r
 /* What numbers become by their gradient times `scale` (struct mn_rule); m and v: NULL where the rule keeps none. */
 static inline void follow_rule(const struct mn_rule *r, const double rates[MN_RATES], double scale,
                                int64_t count, double *w, double *m, double *v, const double *gradient) {
+#pragma omp parallel for
   for (int64_t i = 0; i < count; i++) {
     double g = scale * gradient[i];
     if (r->kind == MN_ADAMW) {
