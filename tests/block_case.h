@@ -1,5 +1,5 @@
-/* A block's epilogues of a matrix, a product or numbers in memory, against the formulas in plain double arithmetic, the
- * group's Jacobian written out in place of the two means. */
+/* A block's epilogues, applied to a product or to numbers in memory, against the formulas in double arithmetic,
+ * with the group's Jacobian written out in place of the two means. */
 #ifndef MN_TESTS_BLOCK_CASE_H
 #define MN_TESTS_BLOCK_CASE_H
 
@@ -7,23 +7,8 @@
 
 #include "kernels/planes.h"
 
-/* Of a case's matrices and vectors: what is given; and what plain arithmetic, and the device, make of it. */
-enum {
-  D,
-  BIAS,
-  GAMMA,
-  BETA,
-  DY,
-  TARGET,
-  Z,
-  MEAN,
-  RSTD,
-  Y,
-  DZ,
-  PARTS,
-  SUMS,
-  ARRAYS
-}; /* SUMS: [3, chunks, C] */
+/* A case's matrices and vectors: up to TARGET they are given, the others computed; SUMS is [3, chunks, C]. */
+enum { D, BIAS, GAMMA, BETA, DY, TARGET, Z, MEAN, RSTD, Y, DZ, PARTS, SUMS, ARRAYS };
 
 struct block_case {
   struct memory *m;
@@ -41,10 +26,10 @@ struct block_case {
   struct mn_block block;
 };
 
-/* A tensor core adds 16 products at a time to its accumulator and cuts the sum off: by half a unit in the last place
- * on the average, 2⁻²⁴ of the sum so far, and always towards zero, so that errors add up: with one more for the bias,
- * 2⁻²⁴·(1 + depth/16) bounds z. Two planes are added up so for 128 of the depth at most, three products each, and then
- * as floats: 2⁻²⁰ has room for that. */
+/* The bound of z's error. A tensor core adds 16 products at a time to its accumulator and cuts the sum off: by
+ * half a unit in the last place on the average, 2⁻²⁴ of the sum so far, and always towards zero, so that errors
+ * add up: with one more for the bias, 2⁻²⁴·(1 + depth/16). Two planes are added up so for 128 of the depth at
+ * most, three products each, and then as floats: 2⁻²⁰ has room for that. */
 static inline double unit_of(const struct mn_device *device, int64_t depth) {
   if (!device->planes) return product_tolerance(device);
   return device->planes == 2 ? 0x1p-20 : 0x1p-24 * (1 + (double)depth / 16);
@@ -136,9 +121,9 @@ static inline double mean_square(const double *values, int64_t count) {
   return sum / (double)count;
 }
 
-/* Normalised, the error of z is to be seen against the deviation of its group: that of a product grows by
- * κ = ‖product‖·rstd, with z's own rounding by ‖z‖·rstd; a gradient meets ẑ more than once. Groups differ; rstd itself
- * is off by rstd² times an error of z, so the widest of means is the one to take. */
+/* The bound of what follows from z. Normalised, its error is to be seen against the deviation of its group: a
+ * product's grows by κ = ‖product‖·rstd, z's own rounding by ‖z‖·rstd; a gradient meets ẑ more than once. Groups
+ * differ; rstd itself is off by rstd² times an error of z, so the widest of means is the one to take. */
 static inline double bound_behind(const struct block_case *c) {
   double squares = 0, fourths = 0;
   for (int64_t k = 0; k < c->count[RSTD]; k++)
@@ -182,7 +167,7 @@ static inline double dz_reference(const struct block_case *c, int64_t i, const d
   return dz * (c->norm ? c->v[RSTD][group_of(c, i)] : 1);
 }
 
-/* From z, mean and rstd; of a loss with its dy and its parts before. */
+/* Computes dz and the sums from z, mean and rstd; for a loss first its dy and its parts. */
 static inline void backward_reference(struct block_case *c) {
   const int64_t plane = c->count[SUMS] / 3, each = MN_CHUNK_ROWS * c->channels, all = c->count[DZ];
   double *h = kept_zeros(c->m, all), *own = kept_zeros(c->m, all);
@@ -272,7 +257,8 @@ static inline void assert_array(struct block_case *c, const char *what, int whic
   assert_reals(c->m, what, c->real[which], c->v[which], c->count[which], tolerance);
 }
 
-/* What was saved; what follows from it is held against what follows from these numbers, whose own error is known. */
+/* Checks what the forward saved, and goes on from these numbers: their error is known then, and what follows is
+ * held against what follows from them. */
 static inline void assert_forward(struct block_case *c) {
   assert_array(c, "z", Z, c->unit);
   c->v[Z] = kept_reals(c->m, c->real[Z], c->count[Z]);
@@ -290,7 +276,7 @@ static inline void assert_forward(struct block_case *c) {
   c->v[MEAN] = mean;
 }
 
-/* From the reals, or from the planes where they are all there is. */
+/* An operand's reals, or its planes' values if it has no reals. */
 static inline double *values_of(struct memory *m, const struct mn_operand *o) {
   return o->real ? kept_reals(m, o->real, o->rows * o->cols) : factors_of(m, o);
 }
@@ -327,8 +313,8 @@ static inline void assert_backward(struct block_case *c) {
   if (c->draw.kind == MN_BLOCK_LOSS) assert_array(c, "the loss", PARTS, c->tolerance);
 }
 
-/* Forward and then, if the case is one of a forward alone, backward from what was saved. A scaled y has the factor that
- * suits it, or, in place, the one that is there. */
+/* Runs the case's epilogue and, if it is a forward, the backward from what that saved. A scaled y has the factor
+ * that suits it, or, in place, the one that is there. */
 static inline void run(struct block_case *c, const struct mn_operand of[2], int checked) {
   struct mn_device *device = c->m->device;
   upload(c);
@@ -378,8 +364,7 @@ static inline void apply_last(struct block_case *c) {
     apply(c, MN_BLOCK_BACKWARD, c->real[DY]);
 }
 
-/* The largest factor that dz's planes can bear raises nothing, twice that factor does, with the mark of the first time.
- */
+/* The largest factor that dz's planes can bear raises nothing; twice that factor raises the first step's mark. */
 static inline void check_overflow(struct block_case *c) {
   static const struct {
     float times;
@@ -415,8 +400,8 @@ static inline void check_unsaved(struct block_case *c) {
     WRONG("what is saved changes bytes");
 }
 
-/* kind: MN_BLOCK, with the backward behind it, MN_BLOCK_LOSS, or of a product MN_BLOCK_BACKWARD. way: of a loss, not 0
- * without y; 2 and 3 without what is saved, where y and dz have no reals if they have planes. */
+/* `kind` is MN_BLOCK, with the backward behind it, MN_BLOCK_LOSS or, with a product, MN_BLOCK_BACKWARD. With
+ * `way` other than 0 a loss has no y; with 2 and 3 nothing is saved, and y and dz have no reals if they have planes. */
 static inline void check_block(struct memory *m, const struct draw *d) {
   struct draw at = *d;
   if (at.kind < MN_BLOCK || at.kind > MN_BLOCK_BACKWARD ||

@@ -340,6 +340,7 @@ enum {
   FP16X3 = 1 << MN_FP16X3,
   WIDTHS = FP64 | FP32,   /* those that kernels come in */
   SCALED = FP16 | FP16X3, /* whose planes have a scale */
+  PLANES = BF16 | SCALED, /* whose products our own GEMM ends in epilogues */
   EVERY = (1 << MN_PRECISIONS) - 1,
 };
 
@@ -349,7 +350,8 @@ struct each {
   int precisions;
 };
 
-/* What was taken has gone back afterwards, nobody has written behind it, and the flag is down. A precision that the GPU lacks is left out. */
+/* Runs the test in each precision that the device has. Afterwards all memory has gone back, nobody has written
+ * around it, and the flag is down. */
 static inline void run_each(void **state) {
   const struct each *each = *state;
   trial.on = 0;

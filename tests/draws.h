@@ -1,5 +1,5 @@
-/* Cases of operations, named or drawn from a seed, each tried on a device in a precision. One that fails is printed
- * with its seed, and beside it a smaller one that fails too. MINNOW_SEED=n draws others. */
+/* Cases of operations, named or drawn from a seed, each tried on a device in a precision. A case that fails is
+ * printed with its seed, and then a smaller one that fails too. MINNOW_SEED=n draws others. */
 #ifndef MN_TESTS_DRAWS_H
 #define MN_TESTS_DRAWS_H
 
@@ -46,15 +46,15 @@ static inline int64_t below(uint64_t *dice, int64_t limit) {
   return (int64_t)((*dice >> 33) % (uint64_t)limit);
 }
 
-/* What tiles, vectors and chunks are made of, a little less or more, or any. */
+/* Draws what tiles, vectors and chunks are made of, or one less or more, or any small size. */
 static inline int64_t some_size(uint64_t *dice) {
   static const int64_t edges[] = {4, 8, 16, 32, 64, 128, 256};
   const int64_t edge = edges[below(dice, COUNT(edges))];
   return below(dice, 2) ? edge - 1 + below(dice, 3) : 1 + below(dice, below(dice, 4) ? 40 : 300);
 }
 
-/* As much work as a CPU does in a few milliseconds. Every other case has sizes that a GEMM of our own takes. Results
- * have 16 elements or more: of fewer the norm may be next to nothing. */
+/* Draws a case that a CPU computes in a few milliseconds. Half of the cases have sizes that our own GEMM takes.
+ * Results have 16 elements or more: the norm of fewer may be next to nothing. */
 static inline struct draw drawn(uint64_t seed) {
   struct draw d;
   uint64_t dice = seed;
@@ -82,7 +82,7 @@ static inline int goes_wrong(struct memory *m, check_function *check, const stru
   return *trial.wrong != 0;
 }
 
-/* Each size and choice smaller, as long as that goes wrong too. */
+/* Makes sizes and choices smaller while the case still goes wrong. */
 static inline void shrink(struct memory *m, check_function *check, struct draw *d) {
   for (int again = 1; again;) {
     again = 0;
@@ -96,7 +96,7 @@ static inline void shrink(struct memory *m, check_function *check, struct draw *
   }
 }
 
-/* As it would be written among the named cases. */
+/* Prints the case as it would be written among the named ones. */
 static inline void print_draw(const struct memory *m, const char *what, const struct draw *d) {
   print_message("%s, %s: {", what, mn_precision_name(m->device->precision));
   for (int f = 0; f < FIELDS; f++)

@@ -31,7 +31,7 @@ static inline struct mn_operand operand(struct memory *m, struct mn_operand shap
   return operand_with(m, shape, seed, mn_has_planes(m->device, shape.rows, shape.cols));
 }
 
-/* The shapes of both of a product's. */
+/* Sets the shapes of a product's two operands. */
 static inline void shapes_of(enum mn_form form, const struct draw *d, struct mn_operand of[2]) {
   const int64_t cols = columns_of(d), along = form == MN_TN ? d->depth : d->rows;
   const int64_t across = form == MN_NT ? cols : d->depth;
@@ -71,7 +71,7 @@ static inline double *factors_of(struct memory *m, const struct mn_operand *o) {
   return out;
 }
 
-/* The same on a GPU, in fp64, for products that a CPU would take too long for. */
+/* product_of on a GPU in fp64: a CPU would take minutes for the large ones. */
 static inline void product_by_gpu(double *out, const struct draw *d, const double *a, const double *b) {
   const int64_t rows = d->rows, cols = columns_of(d), depth = d->depth;
   struct memory m = {0};
@@ -107,8 +107,8 @@ static inline double *product_of(struct memory *m, const struct draw *d, const s
   return out;
 }
 
-/* Which way a product went shows in `into`, where only the library leaves it. Of two planes, which are of no
- * use to the library, a weight is updated by the GEMM of our own in any case. */
+/* Only the library leaves the product in `into`, so that shows which way it went. The library has no use for two
+ * planes: with them our own GEMM updates a weight in any case. */
 static inline void assert_way(struct memory *m, const struct draw *d, const struct mn_epilogue *e) {
   const int64_t count = d->rows * columns_of(d);
   const int leaves = d->library && !(m->device->planes == 2 && e->kind == MN_UPDATE);
@@ -139,7 +139,7 @@ static inline int needs_memory(const struct mn_device *device, const struct mn_r
   return device->type == MN_DEVICE_CPU && !mn_rule_by_gemm(r);
 }
 
-/* What numbers become by their gradient times `scale` (struct mn_rule); m and v: NULL where the rule keeps none. */
+/* Applies a rule (struct mn_rule) to numbers and their gradient times `scale`; m and v are NULL if it keeps none. */
 static inline void follow_rule(const struct mn_rule *r, const double rates[MN_RATES], double scale,
                                int64_t count, double *w, double *m, double *v, const double *gradient) {
 #pragma omp parallel for
@@ -212,7 +212,7 @@ static inline void assert_parameter(struct memory *m, const struct parameter *p,
   assert_planes(m->device, what, &p->w);
 }
 
-/* As a step raises it whose number is 7. */
+/* Raises the flag, as the step of mark 7 would. */
 static inline void raise_flag(struct mn_device *device) {
   const int mark = 7;
   MUST(device->kernels->copy(device, device->nonfinite, &mark, sizeof mark));
@@ -221,7 +221,7 @@ static inline void raise_flag(struct mn_device *device) {
 
 /* ---- a matrix and its epilogue ---- */
 
-/* Of each run after the first, from NaN. */
+/* Repeats the product into memory of zeros: each run leaves the first one's bytes. */
 static inline void check_repeats(struct memory *m, const struct draw *d, const struct mn_operand of[2],
                                  const struct mn_epilogue *e) {
   struct mn_device *device = m->device;
@@ -236,8 +236,8 @@ static inline void check_repeats(struct memory *m, const struct draw *d, const s
   }
 }
 
-/* Where the flag is raised nothing is added or updated. An update writes W's planes under the factor that they have,
- * and clears a gradient that it is told to. way: odd with memory for a product that is an update, or clearing. */
+/* Under a raised flag nothing is added or updated. An update writes W's planes under the factor that they have,
+ * and clears a gradient if it is told to. With `way` odd an update has memory for its product, or clears. */
 static inline void check_matrix(struct memory *m, const struct draw *d) {
   struct mn_device *device = m->device;
   const enum mn_epilogue_kind kind = d->kind > MN_ADD ? MN_UPDATE : (enum mn_epilogue_kind)d->kind;

@@ -1,5 +1,5 @@
-/* The block's epilogues, forward, backward and with the loss, in every precision on every device: drawn cases, behind
- * products and of matrices in memory, and what is particular. */
+/* The block's epilogues, forward, backward and with the loss, in every precision on every device: drawn cases,
+ * behind products and on matrices in memory, and named ones. */
 #include "tests/block_case.h"
 
 /* One of all, one channel a group, every kind of width, several chunks of rows: rows, groups, width. */
@@ -42,8 +42,8 @@ static void blocks_have_edges(struct memory *m) {
   }
 }
 
-/* Of a depth that the GEMM of our own takes, its own way and the library's, and of another; pointers that are not
- * multiples of 16 bytes, as a part of a matrix has; and many times. */
+/* Our own GEMM does not take the first depth, and takes the others, once by the library's way; a part of a matrix
+ * begins at no multiple of 16 bytes; many runs leave the same bytes. */
 static void blocks_stand_behind_products(struct memory *m) {
   const int64_t many = quick() || !is_cuda(m) ? 1 : 99;
   const struct draw cases[] = {

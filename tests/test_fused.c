@@ -1,11 +1,10 @@
-/* Products that end in a block's epilogue or in an update, at the sizes that the GEMM of our own fuses them at, and at
- * ragged ones, its own way and the library's, against plain double arithmetic; and which way a product goes. */
+/* Products that end in a block's epilogue or in an update, at the sizes at which the GEMM of our own fuses them,
+ * and at ragged ones, its own way and the library's, against double arithmetic; and which way a product goes. */
 #include "tests/block_case.h"
 
-enum { PLANES = BF16 | SCALED };
-
-/* As a training step has a block's products: forward, with the loss, the backward of the block before, the weight's
- * update, and gradients that are stored, or added up. A bias far from 0 leaves E[z²] − E[z]² nothing of the variance. */
+/* Tries the products of a block's training step: forward, with the loss, the backward of the block before, the
+ * weight's update, and gradients that are stored or added up. With a bias far from 0 a variance by E[z²] − E[z]²
+ * would be wrong. */
 static void check_step(struct memory *m, const struct draw *c) {
   static const struct draw steps[] = {{.kind = MN_BLOCK, .form = MN_NT},
                                       {.kind = MN_BLOCK, .form = MN_NT, .way = 3},
@@ -16,8 +15,8 @@ static void check_step(struct memory *m, const struct draw *c) {
                                       {.kind = MN_STORE, .form = MN_TN},
                                       {.kind = MN_ADD, .form = MN_TN},
                                       {.kind = MN_STORE, .form = MN_NN}};
-  for (size_t i = 0; i < (c->fits ? 5 : COUNT(steps));
-       i++) { /* the first have all an epilogue of their own */
+  const size_t count = c->fits ? 5 : COUNT(steps); /* our own GEMM has an epilogue for each of the first 5 */
+  for (size_t i = 0; i < count; i++) {
     struct draw d = *c;
     d.ops = MN_OP_ALL, d.kind = steps[i].kind, d.form = steps[i].form, d.way = steps[i].way;
     if (i > 3) d.groups = 0, d.width = c->depth, d.rows = d.form == MN_TN ? columns_of(c) : c->rows;

@@ -6,10 +6,6 @@
 
 #include "train/check/check.h"
 
-enum {
-  PLANES = BF16 | SCALED
-}; /* whose products end in epilogues of the GEMM of our own, where there is one */
-
 /* One block, or a stack of equal ones. */
 struct stack_case {
   int64_t rows, inputs, groups, width; /* N, I, G, D */
@@ -27,7 +23,7 @@ static double weight_bound(const struct stack_case *c) {
 
 enum { SEED_X = 1, SEED_TARGET = 3, SEED_PARAMETER = 100, SEED_MOMENTUM = 1000 };
 
-/* gamma on both sides of 0. beta keeps v off the kink, so that what rounding does to y moves no v across it: behind
+/* gamma lies on both sides of 0. beta keeps v off the kink, so that rounding y moves no v across it: behind
  * several blocks nobody could say any more what to expect. */
 static struct mn_model *open_stack(struct mn_device *device, const struct stack_case *c) {
   struct mn_model_config config = {.inputs = c->inputs,
@@ -140,9 +136,9 @@ static void restart(const struct trial_run *r) {
   MUST(r->device->kernels->synchronize(r->device));
 }
 
-/* Parameters, their planes, what the rule keeps and the planes' scales; dz's scales too, which a step writes
- * even where a value is not finite, only if `all`. Then, where planes are scaled, a step from elsewhere has chosen the
- * factors of dz before, which are a part of the start. */
+/* The bytes are parameters, their planes, what the rule keeps and the planes' scales. With `all` they have dz's
+ * scales too, which a step writes even where a value is not finite; where planes are scaled, a step from
+ * elsewhere then chooses the factors of dz first, which are a part of the start. */
 static struct trial_run open_run(struct mn_device *device, const struct stack_case *c, int all) {
   struct trial_run r = {.device = device, .t = train_stack(device, c)};
   for (int i = 0; i < r.t.model->count; i++) {

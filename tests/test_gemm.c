@@ -1,13 +1,13 @@
-/* What becomes of a matrix, a product or numbers in memory, that is stored, added or a parameter's gradient; and
- * column sums: through the table that the engine uses, in every precision on every device there is, against plain
- * double arithmetic on the numbers that the GEMM reads. Outputs are poisoned with NaN first. */
+/* A product, or numbers in memory, is stored, added or taken for a parameter's gradient; and column sums: through
+ * the table that the engine uses, in every precision on every device, against double arithmetic on the numbers
+ * that the GEMM reads. Outputs are poisoned with NaN first. */
 #include "tests/products.h"
 
 static void matrices_follow_their_epilogues(struct memory *m) {
   try_drawn(m, check_matrix, 300);
 }
 
-/* Little of all, a little more or less than registers, vectors and tiles hold, and depths that are shared out. */
+/* One of everything, one more or less than registers, vectors and tiles hold, and depths that are shared out. */
 static const int64_t edges[][3] = {
     {1, 1, 1},      {1, 5, 3},        {3, 1, 7},       {16, 16, 16},    {33, 17, 9},   {64, 64, 1},
     {129, 257, 65}, {127, 130, 300},  {256, 512, 128}, {31, 1000, 513}, {8, 8, 8},     {131, 264, 72},

@@ -215,7 +215,7 @@ static struct mn_check_config model_of(int depth, int64_t channels, int64_t grou
   return config;
 }
 
-/* By every plan, of one block and of three: seeded, under mse, on a head, and under the cross-entropy. */
+/* Models of one block and of three, by every plan: seeded, under mse, on a head, and under the cross-entropy. */
 static void models_match_differences(struct memory *m) {
   for (int i = 0; i < MN_PLANS * 2 * 5; i++) {
     const int depth = i % 2 ? 3 : 1, kind = i / 2 % 5;

@@ -77,7 +77,7 @@ static void uniform_is_exact(struct memory *m) {
 
 /* Split weights, and floats */
 
-/* As engine/tensor.c's split, of any range: what is tested is round. That split itself: test_masters. */
+/* Writes any range as engine/forms.c does: what is tested is round. test_masters tests forms.c. */
 static void write_split(struct mn_device *device, const struct mn_operand *w, int64_t first, float *from,
                         int64_t count) {
   struct mn_operand part = *w;
@@ -144,9 +144,9 @@ static void narrow_rounds_to_floats(struct memory *m) {
 
 /* Reductions */
 
-/* Sums of values, or of products, over spans of which each is added up by itself: one sum after the other through
- * the same memory, the way a stream's sums come: each leaves nothing behind for the next, and blocks that are done in
- * another order give the same bytes. */
+/* Each span of values, or of products, is added up by itself. The sums go through the same memory one after the
+ * other, as a stream's do: each leaves nothing behind for the next, and blocks that are done in another order
+ * give the same bytes. */
 static void reduce_adds_in_its_fixed_order(struct memory *m) {
   static const int64_t counts[] = {3000001, 4097, 1, 255, 300000, 4095, 4096, 13000, 50000};
   enum { SUMS = 3 * COUNT(counts) }; /* each alone, and times others or itself */

@@ -78,7 +78,7 @@ static void a_factor_leaves_its_headroom(void **state) {
 
 /* ---- on a device ---- */
 
-/* By planes that start `at` elements into their memory. */
+/* Rounds to planes that start `at` elements into their memory. */
 static void check_rounding(struct memory *m, double factor, int64_t at, int split) {
   double *values = kept_zeros(m, SPECIAL);
   for (int i = 0; i < SPECIAL; i++) values[i] = special(i);
