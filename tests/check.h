@@ -3,6 +3,8 @@
 #ifndef MN_TESTS_CHECK_H
 #define MN_TESTS_CHECK_H
 
+#include <limits.h>
+#include <malloc.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -355,6 +357,8 @@ struct each {
 static inline void run_each(void **state) {
   const struct each *each = *state;
   trial.on = 0;
+  mallopt(M_MMAP_MAX, 0); /* freed memory is used again: new pages take longer than the references */
+  mallopt(M_TRIM_THRESHOLD, INT_MAX);
   for (int p = 0; p < MN_PRECISIONS; p++) {
     if (!(each->precisions >> p & 1)) continue;
     struct memory m = {.device = open_guarded(each->where, mn_precision_name((enum mn_precision)p))};

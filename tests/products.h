@@ -71,11 +71,11 @@ static inline double *factors_of(struct memory *m, const struct mn_operand *o) {
   return out;
 }
 
-/* product_of on a GPU in fp64: a CPU would take minutes for the large ones. */
+/* product_of on a GPU in fp64, on a device that stays open: a CPU would take minutes for the large ones. */
 static inline void product_by_gpu(double *out, const struct draw *d, const double *a, const double *b) {
   const int64_t rows = d->rows, cols = columns_of(d), depth = d->depth;
-  struct memory m = {0};
-  MUST(mn_device_open(&m.device, "cuda", "fp64"));
+  static struct memory m;
+  if (!m.device) MUST(mn_device_open(&m.device, "cuda", "fp64"));
   const struct mn_operand x = {.rows = d->form == MN_TN ? depth : rows,
                                .cols = d->form == MN_TN ? rows : depth,
                                .real = take_reals(&m, a, rows * depth)},
@@ -85,7 +85,7 @@ static inline void product_by_gpu(double *out, const struct draw *d, const doubl
   const struct mn_epilogue e = {.kind = MN_STORE, .into = take_reals(&m, NULL, rows * cols)};
   MUST(m.device->kernels->gemm(m.device, (enum mn_form)d->form, &x, &y, &e));
   MUST(mn_device_read(m.device, out, e.into, rows * cols));
-  close_memory(&m);
+  release_all(&m);
 }
 
 /* d[rows, cols] = op(a)·op(b), summed in double. */
