@@ -149,7 +149,7 @@ static int64_t list(struct held_out *h, const unsigned char *held, int64_t rows,
 /* ---- reading ---- */
 
 /* The stretch that has row `row`. */
-static const struct stretch *find(const struct held_out *h, int64_t row) {
+static const struct stretch *find_stretch(const struct held_out *h, int64_t row) {
   int64_t low = 0, high = h->count;
   while (high - low > 1) {
     int64_t middle = low + (high - low) / 2;
@@ -166,7 +166,7 @@ static mn_status held_out_read(struct mn_dataset *dataset, int64_t first, int64_
   size_t x_row = (size_t)dataset->inputs * real;
   size_t y_row = dataset->classes ? sizeof(int32_t) : (size_t)dataset->outputs * real;
   for (int64_t done = 0, here; done < count; done += here) {
-    const struct stretch *s = find(h, first + done);
+    const struct stretch *s = find_stretch(h, first + done);
     int64_t within = first + done - s->at, left = count - done;
     here = s->count - within < left ? s->count - within : left;
     MN_TRY(whole->read(whole, s->first + within, here, real, x ? (char *)x + (size_t)done * x_row : NULL,
@@ -177,7 +177,7 @@ static mn_status held_out_read(struct mn_dataset *dataset, int64_t first, int64_
 
 int64_t mn_dataset_row(const struct mn_dataset *dataset, int64_t row) {
   if (dataset->read != held_out_read) return row;
-  const struct stretch *s = find((const struct held_out *)dataset, row);
+  const struct stretch *s = find_stretch((const struct held_out *)dataset, row);
   return s->first + row - s->at;
 }
 

@@ -52,7 +52,7 @@ static int64_t divide(struct mn_loader *l, int64_t samples) {
   return samples / s->each;
 }
 
-static mn_status check(const struct mn_dataset *dataset, const struct mn_loader_config *config) {
+static mn_status check_config(const struct mn_dataset *dataset, const struct mn_loader_config *config) {
   if (config->samples < 1 || config->samples > dataset->rows)
     return mn_fail(MN_USAGE,
                    "a batch of %lld rows from data of %lld rows; choose 1 to %lld, or give more data",
@@ -112,7 +112,7 @@ static mn_status prepare(struct mn_loader *l, const struct mn_loader_config *con
 mn_status mn_loader_open(struct mn_loader **out, struct mn_device *device, struct mn_dataset *dataset,
                          const struct mn_loader_config *config) {
   *out = NULL;
-  MN_TRY(check(dataset, config));
+  MN_TRY(check_config(dataset, config));
   struct mn_loader *l = *out = calloc(1, sizeof *l);
   if (!l) return mn_fail(MN_NO_MEMORY, "no memory for the loader");
   l->device = device;

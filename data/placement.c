@@ -87,7 +87,7 @@ static mn_status fill_device(struct mn_placement *p) {
   return mn_outcome_tell(&outcome);
 }
 
-static mn_status fill(struct mn_placement *p) {
+static mn_status fill_place(struct mn_placement *p) {
   struct mn_range all = {.count = p->dataset->rows};
   if (p->place == MN_PLACE_DEVICE && !is_cpu(p)) return fill_device(p);
   struct mn_rows to = p->rows;
@@ -122,7 +122,7 @@ static mn_status settle(struct mn_placement *p, int asked) {
     mn_status status = check_room(p, asked);
     p->fingerprint = (struct mn_fingerprint){0}; /* an attempt at another place may have added rows */
     if (status == MN_OK) status = mn_placement_allocate(p, p->place, &p->rows, p->dataset->rows);
-    if (status == MN_OK) status = fill(p);
+    if (status == MN_OK) status = fill_place(p);
     if (status == MN_OK) {
       if (of) of->end(&p->fingerprint, p->dataset, 1);
       return MN_OK;

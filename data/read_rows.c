@@ -50,7 +50,7 @@ mn_status mn_rows_form(struct mn_rows_form *form, const struct mn_dataset *datas
 
 /* Notes the status of task `number`, this thread's last, and takes the next; returns its number, or −1 after
  * the last and after a failed one. */
-static int64_t take(struct reading *r, int64_t number, mn_status status, struct mn_range *task) {
+static int64_t next_task(struct reading *r, int64_t number, mn_status status, struct mn_range *task) {
   MN_REQUIRE(pthread_mutex_lock(&r->mutex) == 0);
   if (status != MN_OK && (r->failed < 0 || number < r->failed)) {
     r->failed = number;
@@ -169,7 +169,7 @@ static void *work(void *data) {
   float *scratch = r->form->bf16 ? malloc(values * sizeof *scratch) : NULL;
   char *stored = standardised ? malloc(widest * sizeof(double)) : NULL;
   const int lacks = (r->form->bf16 && !scratch) || (standardised && !stored);
-  while ((number = take(r, number, status, &task)) >= 0)
+  while ((number = next_task(r, number, status, &task)) >= 0)
     status = lacks ? mn_fail(MN_NO_MEMORY, "no memory to read %zu values", widest)
                    : read_task(r, &task, scratch, stored);
   free(scratch), free(stored);

@@ -37,8 +37,8 @@ struct synthetic {
 
 /* Fills a buffer, uniform on [−bound, bound), from the words `first` … of a sequence. With bound √3 the
  * values have variance 1. */
-static mn_status fill(struct synthetic *d, int which, int64_t count, uint32_t sequence, int64_t first,
-                      double bound) {
+static mn_status fill_uniform(struct synthetic *d, int which, int64_t count, uint32_t sequence, int64_t first,
+                              double bound) {
   return mn_uniform(d->device, d->buffer[which], count, d->seed, sequence, (uint64_t)first, bound);
 }
 
@@ -69,11 +69,11 @@ static mn_status teach(struct synthetic *d, int64_t window) {
 /* Computes `windows` windows from row `row` of the sequences on: x and, if with_y, y. */
 static mn_status compute(struct synthetic *d, int64_t row, int64_t windows, int with_y) {
   int64_t inputs = d->base.inputs, outputs = d->base.outputs, rows = windows * WINDOW;
-  MN_TRY(fill(d, X, rows * inputs, MN_RANDOM_INPUTS, row * inputs, sqrt(3)));
+  MN_TRY(fill_uniform(d, X, rows * inputs, MN_RANDOM_INPUTS, row * inputs, sqrt(3)));
   if (!with_y) return MN_OK;
   for (int64_t window = 0; window < windows; window++) MN_TRY(teach(d, window));
   struct mn_operand y = {.rows = rows, .cols = outputs, .real = d->buffer[Y]};
-  MN_TRY(fill(d, Z, rows * outputs, MN_RANDOM_NOISE, row * outputs, sqrt(3) * d->noise));
+  MN_TRY(fill_uniform(d, Z, rows * outputs, MN_RANDOM_NOISE, row * outputs, sqrt(3) * d->noise));
   return mn_add(d->device, &y, d->buffer[Y], d->buffer[Z]);
 }
 
@@ -114,7 +114,7 @@ static void synthetic_close(struct mn_dataset *dataset) {
   free(d);
 }
 
-static mn_status check(int64_t rows, int64_t inputs, int64_t outputs, int64_t groups, double noise) {
+static mn_status check_shape(int64_t rows, int64_t inputs, int64_t outputs, int64_t groups, double noise) {
   if (rows < 1 || rows > TEST_BASE)
     return mn_fail(MN_USAGE, "synthetic data of %lld rows: from 1 to 2^40 can be made", (long long)rows);
   if (inputs < 1 || inputs > WIDEST || outputs < 1 || outputs > WIDEST)
@@ -148,10 +148,10 @@ static mn_status allocate(struct synthetic *d) {
 static mn_status make_teacher(struct synthetic *d) {
   int64_t inputs = d->base.inputs, outputs = d->base.outputs;
   double bound = 1 / sqrt((double)inputs);
-  MN_TRY(fill(d, WEIGHT, outputs * inputs, MN_RANDOM_TEACHER + 0, 0, bound));
-  MN_TRY(fill(d, BIAS, outputs, MN_RANDOM_TEACHER + 1, 0, bound));
-  MN_TRY(fill(d, GAMMA, outputs, MN_RANDOM_TEACHER + 2, 0, 0.5));
-  MN_TRY(fill(d, BETA, outputs, MN_RANDOM_TEACHER + 3, 0, 0.5));
+  MN_TRY(fill_uniform(d, WEIGHT, outputs * inputs, MN_RANDOM_TEACHER + 0, 0, bound));
+  MN_TRY(fill_uniform(d, BIAS, outputs, MN_RANDOM_TEACHER + 1, 0, bound));
+  MN_TRY(fill_uniform(d, GAMMA, outputs, MN_RANDOM_TEACHER + 2, 0, 0.5));
+  MN_TRY(fill_uniform(d, BETA, outputs, MN_RANDOM_TEACHER + 3, 0, 0.5));
   /* gamma = 1 + t/2, from t/2. Exact in double, so the host and the device agree. */
   double *gamma = malloc((size_t)outputs * sizeof *gamma);
   if (!gamma) return mn_fail(MN_NO_MEMORY, "no memory for synthetic data");
@@ -166,7 +166,7 @@ mn_status mn_dataset_synthetic(struct mn_dataset **out, enum mn_part part, int64
                                int64_t outputs, int64_t groups, double noise, uint64_t seed,
                                const struct mn_device *like) {
   *out = NULL;
-  MN_TRY(check(rows, inputs, outputs, groups, noise));
+  MN_TRY(check_shape(rows, inputs, outputs, groups, noise));
   struct synthetic *d = calloc(1, sizeof *d);
   if (!d) return mn_fail(MN_NO_MEMORY, "no memory for synthetic data");
   d->base = (struct mn_dataset){

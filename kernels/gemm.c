@@ -35,7 +35,7 @@ static int64_t unit_of(const struct mn_epilogue *e, int64_t cols) {
 }
 
 /* Computes p, unless p->d is there already, tile by tile; e, if it is of tiles, is applied to each. */
-static mn_status run(struct mn_device *device, const struct mn_product *p, const struct mn_epilogue *e) {
+static mn_status compute(struct mn_device *device, const struct mn_product *p, const struct mn_epilogue *e) {
   enum { PARALLEL_WORK = 300000, EPILOGUE = 16 }; /* multiply-adds worth more threads; of an element's */
   MN_TRY(mn_team_take(device));
   const struct mn_tile size = tile_size(p->rows, p->cols, unit_of(e, p->cols));
@@ -61,7 +61,7 @@ static mn_status run(struct mn_device *device, const struct mn_product *p, const
   return MN_OK;
 }
 
-static void check(const struct mn_epilogue *e, int64_t rows, int64_t cols, int has_gradient) {
+static void check_epilogue(const struct mn_epilogue *e, int64_t rows, int64_t cols, int has_gradient) {
   if (e->kind == MN_UPDATE) {
     const struct mn_update *u = e->update;
     MN_REQUIRE(rows == u->w->rows && cols == u->w->cols && (has_gradient || mn_rule_by_gemm(u->rule)));
@@ -78,8 +78,9 @@ static void check(const struct mn_epilogue *e, int64_t rows, int64_t cols, int h
 mn_status mn_epilogue_cpu(struct mn_device *device, void *d, int64_t rows, int64_t cols,
                           const struct mn_epilogue *epilogue) {
   const struct mn_product stored = {.d = d, .rows = rows, .cols = cols};
+  const struct mn_scatter *s = epilogue->scatter;
   int64_t count = rows * cols;
-  check(epilogue, rows, cols, 1);
+  check_epilogue(epilogue, rows, cols, 1);
   switch (epilogue->kind) {
   case MN_STORE:
     if (epilogue->into != d) memcpy(epilogue->into, d, (size_t)count * sizeof(real));
@@ -91,17 +92,17 @@ mn_status mn_epilogue_cpu(struct mn_device *device, void *d, int64_t rows, int64
     return MN_OK;
   case MN_UPDATE:
     if (*device->nonfinite) return MN_OK;
-    MN_TRY(run(device, &stored, epilogue));
+    MN_TRY(compute(device, &stored, epilogue));
     if (epilogue->update->clears) memset(d, 0, (size_t)count * sizeof(real));
     return MN_OK;
   case MN_REDUCE_SCATTER:
-    MN_TRY(mn_reduce_scatter(device, epilogue->piece, d, rows, cols));
-    return mn_epilogue_cpu(device, epilogue->piece, rows, epilogue->share, epilogue->then);
+    MN_TRY(mn_reduce_scatter(device, s->piece, d, rows, cols));
+    return mn_epilogue_cpu(device, s->piece, rows, s->share, s->then);
   case MN_REDUCE_SCATTER_ROWS:
     MN_REQUIRE(epilogue->into == d);
     return mn_reduce_scatter_rows(device, d, count);
   default:
-    return run(device, &stored, epilogue);
+    return compute(device, &stored, epilogue);
   }
 }
 
@@ -136,8 +137,8 @@ mn_status mn_gemm_cpu(struct mn_device *device, enum mn_form form, const struct 
     p.d = epilogue->update->m;
     p.beta = (real)epilogue->update->rule->momentum;
   }
-  check(epilogue, rows, cols, p.beta == 0);
-  MN_TRY(run(device, &p, epilogue));
+  check_epilogue(epilogue, rows, cols, p.beta == 0);
+  MN_TRY(compute(device, &p, epilogue));
   if (epilogue->kind != MN_REDUCE_SCATTER && epilogue->kind != MN_REDUCE_SCATTER_ROWS) return MN_OK;
   return mn_epilogue_cpu(device, epilogue->into, rows, cols, epilogue);
 }

@@ -221,8 +221,9 @@ mn_status mn_epilogue_cuda<Real>::run(struct mn_device *device, void *matrix, in
   if (epilogue->kind == MN_ADD) return mn_accumulate_cuda<Real>::run(device, epilogue, d, 0, count);
   if (epilogue->kind == MN_UPDATE) return mn_update_cuda<Real>::run(device, epilogue->update, d, 0, count);
   if (epilogue->kind == MN_REDUCE_SCATTER) {
-    MN_TRY(mn_reduce_scatter_cuda(device, epilogue->piece, d, rows, cols));
-    return run(device, epilogue->piece, rows, epilogue->share, epilogue->then);
+    const struct mn_scatter *s = epilogue->scatter;
+    MN_TRY(mn_reduce_scatter_cuda(device, s->piece, d, rows, cols));
+    return run(device, s->piece, rows, s->share, s->then);
   }
   if (into == d) return epilogue->kind == MN_STORE ? MN_OK : mn_reduce_scatter_rows_cuda(device, d, count);
   MN_REQUIRE(epilogue->kind == MN_STORE);

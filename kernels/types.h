@@ -222,8 +222,7 @@ enum mn_epilogue_kind {
   MN_BLOCK_LOSS,     /* block: the same, then the squared error and its backward -> dz, sums, loss_parts */
   MN_BLOCK_BACKWARD, /* block: d is dy -> dz, sums */
   MN_UPDATE,         /* update: d is a parameter's gradient -> w, m, v */
-  MN_REDUCE_SCATTER, /* d is a shard's term of a sum over the shards -> piece, its columns of that sum (like
-                        reduce_scatter's, kernels/ranks/collectives.h), to which `then` is applied */
+  MN_REDUCE_SCATTER, /* scatter: d is a shard's term of a sum over the shards, whose columns are divided */
   MN_REDUCE_SCATTER_ROWS, /* into = d, a replica's term of a sum over the replicas; its share of the rows
                              becomes that sum (kernels/ranks/collectives.h, reduce_scatter_rows) */
 };
@@ -238,13 +237,11 @@ struct mn_epilogue {
                  GEMM. It may be NULL in an MN_UPDATE: on CUDA the product then goes through scratch memory of
                  the device's; on the CPU straight into momentum, which takes SGD with momentum, without
                  Nesterov and scale. The GEMM of our own needs no memory of the caller's */
-  const struct mn_block *block;
-  const struct mn_update *update;
-  void *piece; /* MN_REDUCE_SCATTER: [rows, share] */
-  int64_t share;
-  void *staging; /* [rows, cols] of allocate_shared: the other shards' terms, if they send them, as the GEMM
-                    of our own can while it multiplies; NULL without such a GEMM */
-  const struct mn_epilogue *then; /* MN_REDUCE_SCATTER: applied to the piece; not NULL */
+  union {     /* as the kind says; MN_STORE, MN_ADD and MN_REDUCE_SCATTER_ROWS read none */
+    const struct mn_block *block;
+    const struct mn_update *update;
+    const struct mn_scatter *scatter; /* kernels/ranks/collectives.h */
+  };
   int narrow; /* CUDA, MN_STORE: `into` gets 16 bits, as products read them without a scale */
 };
 

@@ -15,7 +15,7 @@ struct area {
   size_t taken;
 };
 
-static void *take(struct area *area, size_t bytes) {
+static void *take_bytes(struct area *area, size_t bytes) {
   void *part = area->memory ? area->memory + area->taken : NULL;
   area->taken += (bytes + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT;
   return part;
@@ -41,7 +41,7 @@ static int planes_of(const struct mn_device *device, const struct mn_block_call 
  */
 static void take_planes(const struct mn_device *device, struct mn_operand *o, struct area *area, int planes) {
   const size_t plane = (size_t)(o->rows * o->cols) * device->plane, all = (size_t)planes * plane;
-  char *memory = planes ? take(area, all + MN_BLOCK_PLANES_MORE) : NULL;
+  char *memory = planes ? take_bytes(area, all + MN_BLOCK_PLANES_MORE) : NULL;
   for (int i = 0; i < planes && memory; i++) o->planes[i] = memory + (size_t)i * plane;
   if (memory && device->scaled) o->scale = (struct mn_scale *)(void *)(memory + (all + 15) / 16 * 16);
   o->headroom = MN_HEADROOM_X;
@@ -72,8 +72,8 @@ static struct mn_outside outside_of(const struct mn_device *device, const struct
                          .nonfinite = call->nonfinite ? call->nonfinite : device->nonfinite,
                          .mark = call->nonfinite ? MN_BLOCK_NONFINITE : device->mark};
   if (device->type != MN_DEVICE_CUDA) return o;
-  o.workspace = take(area, MN_LIBRARY_WORKSPACE);
-  o.scalars = take(area, MN_LIBRARY_SCALARS);
+  o.workspace = take_bytes(area, MN_LIBRARY_WORKSPACE);
+  o.scalars = take_bytes(area, MN_LIBRARY_SCALARS);
   return o;
 }
 
@@ -90,9 +90,9 @@ static void *lay_out_pair(const struct mn_device *device, const struct mn_block_
   if (planes)
     take_planes(device, dz, area, planes);
   else
-    dz->real = take(area, (size_t)(dz->rows * dz->cols) * device->real);
+    dz->real = take_bytes(area, (size_t)(dz->rows * dz->cols) * device->real);
   if (dz->scale && call->dz_scale) dz->scale = call->dz_scale;
-  return take(area, sums_bytes(device, call));
+  return take_bytes(area, sums_bytes(device, call));
 }
 
 /* A parameter in all its forms. Narrow float16s are not scaled. */
@@ -119,10 +119,10 @@ static size_t lay_out_update(struct work *work, const struct mn_device *device,
   struct area area = {call->workspace, 0}, pair = {call->pair, 0};
   *work = (struct work){.outside = outside_of(device, call, &area)};
   if (device->type == MN_DEVICE_CUDA)
-    work->outside.scratch = take(&area, MN_LIBRARY_WORKSPACE);
+    work->outside.scratch = take_bytes(&area, MN_LIBRARY_WORKSPACE);
   else
-    work->product = take(&area, (size_t)(call->channels * call->inputs) * device->real),
-    work->summed = take(&area, sums_bytes(device, call));
+    work->product = take_bytes(&area, (size_t)(call->channels * call->inputs) * device->real),
+    work->summed = take_bytes(&area, sums_bytes(device, call));
   work->x = operand_of(device, &call->x, call->rows, call->inputs, &area, planes);
   work->sums = lay_out_pair(device, call, &work->dz, &pair);
   work->dz.stale = 0;
@@ -140,7 +140,7 @@ static size_t lay_out(struct work *work, const struct mn_device *device, const s
   if (call->rule.rate) return lay_out_update(work, device, call);
   *work = (struct work){.outside = outside_of(device, call, &area)};
   if (call->narrow == MN_NARROW_MODULE && (call->dx || call->dweight))
-    work->outside.scratch = take(&area, MN_LIBRARY_WORKSPACE);
+    work->outside.scratch = take_bytes(&area, MN_LIBRARY_WORKSPACE);
   if (!call->dy || call->dweight)
     work->x = operand_of(device, &call->x, call->rows, call->inputs, &area, planes);
   if (!call->dy || call->dx)
@@ -148,13 +148,13 @@ static size_t lay_out(struct work *work, const struct mn_device *device, const s
         operand_of(device, &call->weight, call->channels, call->inputs, &area, planes);
   if (!call->dy) {
     if (call->narrow == MN_NARROW_MODULE)
-      work->product = take(&area, results);
+      work->product = take_bytes(&area, results);
     else
       work->product = call->z && !call->narrow ? call->z : call->y;
     return area.taken;
   }
   work->sums = lay_out_pair(device, call, &work->dz, call->pair ? &pair : &area);
-  if (planes && device->scaled && !call->dz_scale_ready) work->dz.real = take(&area, results);
+  if (planes && device->scaled && !call->dz_scale_ready) work->dz.real = take_bytes(&area, results);
   return area.taken;
 }
 
@@ -172,7 +172,7 @@ static mn_status check_aligned(const char *name, const void *memory, int bytes) 
 }
 
 /* Refuses sizes for which a GEMM would end the process, or which a kernel's grid cannot count. */
-static mn_status check(const struct mn_device *device, const struct mn_block_call *call) {
+static mn_status check_call(const struct mn_device *device, const struct mn_block_call *call) {
   const int64_t most = INT32_MAX / 2;
   if (call->rows < 1 || call->rows > most || call->inputs < 1 || call->inputs > most || call->channels < 1 ||
       call->channels > most)
@@ -330,13 +330,13 @@ static mn_status update(struct mn_device *device, const struct mn_block_call *ca
 
 /* ---- the calls ---- */
 
-static mn_status run(struct mn_device *device, const struct mn_block_call *call,
-                     mn_status (*part)(struct mn_device *device, const struct mn_block_call *call,
-                                       struct work *work)) {
+static mn_status run_call(struct mn_device *device, const struct mn_block_call *call,
+                          mn_status (*part)(struct mn_device *device, const struct mn_block_call *call,
+                                            struct work *work)) {
   struct work work;
   if ((part == update) != (call->rule.rate != NULL))
     return mn_fail(MN_USAGE, "an update needs a rate; a forward or backward takes none");
-  MN_TRY(check(device, call));
+  MN_TRY(check_call(device, call));
   if (part == update) MN_TRY(check_update(device, call));
   if (lay_out(&work, device, call) > 0 && !call->workspace)
     return mn_fail(MN_USAGE, "the call needs a workspace of mn_block_workspace bytes, and has none");
@@ -369,7 +369,7 @@ mn_status mn_block_forward(struct mn_device *device, const struct mn_block_call 
   if (!call->x.values || !call->weight.values || !call->y || !call->bias || !call->gamma || !call->beta)
     return mn_fail(MN_USAGE, "the forward needs x, weight, bias, gamma, beta and y, of which one is NULL");
   if (call->dy) return mn_fail(MN_USAGE, "the forward takes no dy: set it to NULL");
-  return run(device, call, forward);
+  return run_call(device, call, forward);
 }
 
 mn_status mn_block_backward(struct mn_device *device, const struct mn_block_call *call) {
@@ -378,12 +378,12 @@ mn_status mn_block_backward(struct mn_device *device, const struct mn_block_call
       (call->dx && !call->weight.values) || (call->dweight && !call->x.values))
     return mn_fail(MN_USAGE, "the backward needs dy, z, mean, rstd, gamma and beta, weight for dx, and x for "
                              "dweight, of which one is NULL");
-  return run(device, call, backward);
+  return run_call(device, call, backward);
 }
 
 mn_status mn_block_update(struct mn_device *device, const struct mn_block_call *call) {
   MN_TRY(check_size(call));
-  return run(device, call, update);
+  return run_call(device, call, update);
 }
 
 mn_status mn_block_count(struct mn_device *device, const struct mn_block_call *call) {

@@ -12,7 +12,7 @@ struct saved {
 };
 
 /* Whether these layers are a stack, and the kernel's argument for it, without operands. */
-static int describe(struct mn_stack *s, const struct mn_layer *layers, int count, int64_t rows) {
+static int stack_of(struct mn_stack *s, const struct mn_layer *layers, int count, int64_t rows) {
   const struct mn_layer *first = layers, *head = &layers[count - 1];
   const int has_head = head->kind == &mn_linear_kind, depth = count - has_head;
   if (depth < 1 || depth > MN_STACK_DEPTH) return 0;
@@ -38,12 +38,12 @@ int mn_stack_fits(const struct mn_tape *tape, const struct mn_tensor *x, const s
     return 0;
   /* What a replica adds to it cannot take back when another one's values are not finite. */
   if (tape->replicas > 1 && layers->parameters[MN_BLOCK_WEIGHT]->sink.kind == MN_ADD) return 0;
-  if (!describe(&s, layers, count, x->value.rows) || (tape->training && has_labels && !s.outputs)) return 0;
+  if (!stack_of(&s, layers, count, x->value.rows) || (tape->training && has_labels && !s.outputs)) return 0;
   s.y = tape->training ? NULL : &y;
   return device->kernels->stack_parts(device, &s) > 0;
 }
 
-static mn_status run(struct mn_tape *tape, struct mn_node *node, const struct mn_epilogue *const *sinks) {
+static mn_status launch(struct mn_tape *tape, struct mn_node *node, const struct mn_epilogue *const *sinks) {
   struct saved *saved = node->saved;
   struct mn_stack *s = &saved->stack;
   s->results = tape->results, s->measures = tape->measure, s->sinks = sinks;
@@ -55,18 +55,18 @@ static mn_status run(struct mn_tape *tape, struct mn_node *node, const struct mn
 static mn_status forward(struct mn_tape *tape, struct mn_node *node) {
   struct saved *saved = node->saved;
   if (!node->output)
-    return tape->stepping ? MN_OK : run(tape, node, NULL); /* in a step `backward` does it all */
+    return tape->stepping ? MN_OK : launch(tape, node, NULL); /* in a step `backward` does it all */
   struct mn_operand *y = &node->output->value;
   saved->y = *y;
   if (y->scale && saved->stack.outputs) /* nobody knows the bound of a head's outputs */
     saved->y.planes[0] = NULL, y->stale = 1;
-  MN_TRY(run(tape, node, NULL));
+  MN_TRY(launch(tape, node, NULL));
   return mn_operand_prepare(tape->device, y);
 }
 
 /* Forward, loss, backward, and the updates: the tape has no other node. */
 static mn_status backward(struct mn_tape *tape, struct mn_node *node) {
-  MN_TRY(run(tape, node, node->sinks + PARAMETERS));
+  MN_TRY(launch(tape, node, node->sinks + PARAMETERS));
   for (int i = PARAMETERS; i < MN_NODE_INPUTS; i++) {
     const struct mn_tensor *t = node->inputs[i];
     if (t && t->sink.kind == MN_REDUCE_SCATTER_ROWS)
@@ -84,7 +84,7 @@ mn_status mn_stack_record(struct mn_tape *tape, struct mn_tensor **y, struct mn_
   MN_TRY(mn_tape_host(tape, (void **)&saved, sizeof *saved));
   struct mn_node node = {.operation = &operation, .inputs = {[X] = x, [TARGET] = target}, .saved = saved};
   struct mn_stack *s = &saved->stack;
-  MN_REQUIRE(describe(s, layers, count, x->value.rows));
+  MN_REQUIRE(stack_of(s, layers, count, x->value.rows));
   s->x = &x->value, node.operand[X] = 1;
   for (int l = 0, at = PARAMETERS; l < count; l++) {
     struct mn_tensor *const *of = layers[l].parameters;

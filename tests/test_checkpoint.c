@@ -180,11 +180,11 @@ static void external_storage(hid_t file) {
   put_dataset(file, name, H5T_IEEE_F32LE, 2, (hsize_t[]){4, 6}, creation, H5T_NATIVE_FLOAT, NULL);
 }
 
-enum { FOREIGN = 31 };
+enum { FOREIGN = 26 };
 
 static const char *make_foreign(hid_t file, int number) {
   static const int64_t zero = 0, two = 2, three = 3, four = 4, huge = INT64_C(1) << 40, less = -1;
-  static const double real = 2, odd_factor = 3, negative = -2, nothing = 0, most = 0x1p61, nan = NAN;
+  static const double real = 2;
   const char *weight = "/model/blocks.0.fc.weight";
   const int64_t odd[] = {4, 5};
   hid_t text = H5Tcopy(H5T_C_S1);
@@ -268,24 +268,9 @@ static const char *make_foreign(hid_t file, int number) {
     replace_attribute(file, "/model", "loss", text, 0, &string), words = "another type or shape";
     break;
   case 24:
-    replace_attribute(file, weight, "factor", H5T_IEEE_F64LE, 0, &odd_factor), words = "is no factor";
-    break;
-  case 25:
-    replace_attribute(file, weight, "factor", H5T_IEEE_F64LE, 0, &most), words = "is no factor";
-    break;
-  case 26:
-    replace_attribute(file, weight, "gradient_factor", H5T_IEEE_F64LE, 0, &negative), words = "is no factor";
-    break;
-  case 27:
-    replace_attribute(file, weight, "gradient_factor", H5T_IEEE_F64LE, 0, &nothing), words = "is no factor";
-    break;
-  case 28:
-    replace_attribute(file, weight, "gradient_factor", H5T_IEEE_F64LE, 0, &nan), words = "is no factor";
-    break;
-  case 29:
     replace_attribute(file, weight, "factor", H5T_STD_I64LE, 0, &two), words = "another type";
     break;
-  case 30:
+  case 25:
     H5Tclose(text);
     text = H5Tcopy(H5T_C_S1);
     H5Tset_size(text, sizeof "huber");

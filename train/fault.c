@@ -10,7 +10,7 @@
 
 /* Looks for a value that is not finite in a tensor, or in the rows' losses if it is NULL, and notes the
  * first. */
-static mn_status look(const struct mn_pass *pass, const struct mn_tensor *tensor, struct mn_fault *out) {
+static mn_status search(const struct mn_pass *pass, const struct mn_tensor *tensor, struct mn_fault *out) {
   struct mn_device *device = pass->model->device;
   const char *name = tensor ? tensor->name : "the loss";
   int64_t count = tensor ? mn_tensor_count(tensor) : pass->rows;
@@ -30,18 +30,18 @@ static mn_status look(const struct mn_pass *pass, const struct mn_tensor *tensor
 
 /* Looks at the parameters, then at the values of a forward in their order. Rows of a shard's weights are
  * numbered as in the full weight. */
-static mn_status find(const struct mn_pass *pass, const struct mn_batch *batch, struct mn_fault *out) {
+static mn_status find_fault(const struct mn_pass *pass, const struct mn_batch *batch, struct mn_fault *out) {
   const struct mn_model *m = pass->model;
   for (int i = 0; i < m->count; i++) {
     const struct mn_tensor *t = m->parameters[i];
-    MN_TRY(look(pass, t, out));
+    MN_TRY(search(pass, t, out));
     if (out->row < 0) continue;
     out->parameter = 1;
     if (t->rank == 2) out->row += t->first;
     return MN_OK;
   }
   for (const struct mn_node *node = pass->tape->first; node && out->row < 0; node = node->next)
-    MN_TRY(look(pass, node->output, out));
+    MN_TRY(search(pass, node->output, out));
   if (out->row >= 0) out->row += batch->first;
   return MN_OK;
 }
@@ -86,7 +86,7 @@ void mn_pass_explain(struct mn_model *model, const struct mn_batch *batch, struc
   if (status == MN_OK) status = gather_targets(pass, &whole);
   if (status == MN_OK) status = mn_pass_set(pass, &whole);
   if (status == MN_OK) status = mn_tape_forward(pass->tape);
-  if (status == MN_OK) status = find(pass, batch, out);
+  if (status == MN_OK) status = find_fault(pass, batch, out);
   if (status == MN_OK) status = agree_on_fault(model->device, out);
   if (status != MN_OK) *out = (struct mn_fault){.what = "a value", .row = -1};
   mn_pass_close(pass);

@@ -42,7 +42,7 @@ static int list_layers(const struct mn_model_config *c, struct mn_layer layers[M
 }
 
 /* A layer's description of a parameter, under the model's name for it. */
-static struct mn_parameter describe(const struct mn_layer *layer, int index) {
+static struct mn_parameter describe_parameter(const struct mn_layer *layer, int index) {
   struct mn_parameter p = layer->kind->parameter(layer, index);
   char name[sizeof p.name];
   snprintf(name, sizeof name, "%s", p.name);
@@ -54,7 +54,7 @@ int mn_model_parameter(const struct mn_model_config *config, int index, struct m
   struct mn_layer layers[MN_MODEL_LAYERS];
   int count = list_layers(config, layers);
   for (int i = 0; i < count; index -= layers[i++].kind->parameters)
-    if (index < layers[i].kind->parameters) return *out = describe(&layers[i], index), 1;
+    if (index < layers[i].kind->parameters) return *out = describe_parameter(&layers[i], index), 1;
   return 0;
 }
 
@@ -94,7 +94,7 @@ static mn_status open_layer(struct mn_model *model, struct mn_layer *layer) {
   if (layer->kind->check) MN_TRY(layer->kind->check(layer));
   MN_TRY(divide(layer, model->device->ranks));
   for (int i = 0; i < layer->kind->parameters; i++) {
-    struct mn_parameter p = describe(layer, i);
+    struct mn_parameter p = describe_parameter(layer, i);
     MN_TRY(mn_tensor_parameter(model->device, &layer->parameters[i], p.name, p.rank, p.rows, p.cols,
                                layer->first, layer->whole));
     model->parameters[model->count++] = layer->parameters[i];
@@ -145,7 +145,7 @@ mn_status mn_model_initialise(struct mn_model *model, uint64_t seed) {
   for (int i = 0; i < model->depth; i++) {
     const struct mn_layer *layer = &model->layers[i];
     for (int j = 0; j < layer->kind->parameters; j++) {
-      const struct mn_parameter p = describe(layer, j);
+      const struct mn_parameter p = describe_parameter(layer, j);
       const int64_t first = layer->first * (p.rank == 2 ? p.cols : 1);
       MN_TRY(initialise(model->device, layer->parameters[j], &p, seed, sequence++, first));
     }

@@ -27,7 +27,7 @@ int64_t mn_trainer_epoch_end(const struct mn_trainer *t, int64_t step) {
 }
 
 /* The data must fit the model, and every sample's position an int64, with room to run on (data/loader.h). */
-static mn_status check(const struct mn_trainer *t) {
+static mn_status check_trainer(const struct mn_trainer *t) {
   int64_t each, samples, rows = t->progress.rows, horizon = t->schedule.horizon;
   if (horizon < t->progress.step) horizon = t->progress.step;
   MN_TRY(mn_model_check_data(&t->model->config, "the model", t->dataset, "the data", 1));
@@ -49,7 +49,7 @@ static mn_status check(const struct mn_trainer *t) {
 }
 
 static mn_status prepare(struct mn_trainer *t, const struct mn_trainer_config *given, int resumed) {
-  MN_TRY(check(t));
+  MN_TRY(check_trainer(t));
   if (t->batch < 1 || t->batch > t->dataset->rows)
     return mn_fail(MN_USAGE, "a batch of %ld rows from data of %ld rows; 1 to %ld work", (long)t->batch,
                    (long)t->dataset->rows, (long)t->dataset->rows);

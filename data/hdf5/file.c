@@ -166,8 +166,8 @@ static mn_status open_object(struct mn_hdf5_file *file, hid_t parent, const char
 
 /* Opens `name` in `parent`. All names in it but the last are groups, reached by hard links, as the caller has
  * checked. */
-static mn_status look(struct mn_hdf5_file *file, const struct mn_hdf5_object *parent, const char *name,
-                      struct mn_hdf5_object *object) {
+static mn_status open_name(struct mn_hdf5_file *file, const struct mn_hdf5_object *parent, const char *name,
+                           struct mn_hdf5_object *object) {
   *object = (struct mn_hdf5_object){.name = name, .kind = MN_HDF5_NOTHING, .id = -1};
   mn_hdf5_lock();
   mn_status status = open_object(file, parent->id, name, object);
@@ -185,7 +185,7 @@ mn_status mn_hdf5_find(struct mn_hdf5_file *file, const struct mn_hdf5_object *p
     length += strcspn(name + length, "/");
     char *part = strndup(name, length);
     if (!part) return mn_fail(MN_NO_MEMORY, "no memory for the name %s", name);
-    mn_status status = look(file, parent, part, object);
+    mn_status status = open_name(file, parent, part, object);
     if (status == MN_OK && object->kind == MN_HDF5_LINK)
       status = mn_fail(MN_BAD_DATA,
                        "%s: %s is a soft or external link, which could lead anywhere: copy what it points to "
@@ -431,7 +431,7 @@ static mn_status visit_member(void *data, const char *name) {
     status = mn_fail(MN_BAD_DATA, "%s: a name in %.60s is longer than %d bytes", walk->file->path,
                      walk->group->name, NAME_SIZE - 1);
   else
-    status = look(walk->file, &walk->file->root, full, &member);
+    status = open_name(walk->file, &walk->file->root, full, &member);
   if (status == MN_OK && member.kind == MN_HDF5_NOTHING)
     status = mn_hdf5_damaged(walk->file, full, "its group lists it, but does not have it");
   status = visit(*walk, &member, status);

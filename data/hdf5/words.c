@@ -42,7 +42,7 @@ static int32_t number_of(struct reading *r, const char *name, size_t length) {
 }
 
 /* Takes the word of a row. */
-static mn_status take(struct reading *r, int64_t row, const char *word, size_t length) {
+static mn_status add_word(struct reading *r, int64_t row, const char *word, size_t length) {
   const char *path = r->file->path, *name = r->dataset->name;
   if (length == 0 || length >= MN_CLASS_NAME)
     return mn_fail(
@@ -70,13 +70,13 @@ static mn_status take_element(struct reading *r, hid_t type, int64_t row, void *
     if (H5Tenum_nameof(type, element, text, sizeof text - 1) < 0 && !*text)
       return mn_fail(MN_BAD_DATA, "%s: dataset %s, row %lld (from 0) is no member of its enum: correct it",
                      r->file->path, r->dataset->name, (long long)row);
-    return take(r, row, text, strlen(text));
+    return add_word(r, row, text, strlen(text));
   }
   if (H5Tis_variable_str(type) > 0) {
     word = *(char **)element;
-    return take(r, row, word, word ? mn_hdf5_text_length(r->dataset->padding, word, strlen(word)) : 0);
+    return add_word(r, row, word, word ? mn_hdf5_text_length(r->dataset->padding, word, strlen(word)) : 0);
   }
-  return take(r, row, word, mn_hdf5_text_length(r->dataset->padding, word, r->dataset->element));
+  return add_word(r, row, word, mn_hdf5_text_length(r->dataset->padding, word, r->dataset->element));
 }
 
 static mn_status read_rows(struct reading *r, hid_t type, hid_t space, void *elements) {

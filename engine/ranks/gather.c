@@ -3,7 +3,7 @@
 #include "engine/ranks/ranks.h"
 
 struct saved {
-  void *piece; /* the gradient of y, if a sink reads it */
+  struct mn_scatter scatter; /* to the gradient of y, if a sink reads it */
   struct mn_arrival arrival;
   int partial;
 };
@@ -33,16 +33,17 @@ static mn_status backward(struct mn_tape *tape, struct mn_node *node) {
   int64_t first;
   (void)mn_share(whole->cols, device->ranks->shards.rank, device->ranks->shards.size, &first);
   const struct mn_gather own = {.count = whole->rows,
-                                .of[0] = {.to = saved->piece,
+                                .of[0] = {.to = saved->scatter.piece,
                                           .from = (const char *)node->output->gradient + (size_t)first * real,
                                           .bytes = (size_t)y->cols * real,
                                           .apart = (size_t)whole->cols * real}};
   MN_TRY(mn_gather(device, &own));
-  return mn_epilogue(device, saved->piece, y->rows, y->cols, node->sinks[0]);
+  return mn_epilogue(device, saved->scatter.piece, y->rows, y->cols, node->sinks[0]);
 }
 
 static mn_status bind(struct mn_tape *tape, struct mn_node *node) {
-  node->output->sink.then = node->sinks[0];
+  struct saved *saved = node->saved;
+  saved->scatter.then = node->sinks[0];
   return MN_OK;
 }
 
@@ -57,13 +58,13 @@ mn_status mn_ranks_record_allgather(struct mn_tape *tape, struct mn_tensor **who
   if (shards->size == 1) return MN_OK;
   MN_TRY(mn_tape_host(tape, (void **)&saved, sizeof *saved));
   saved->partial = partial;
-  if (tape->training) MN_TRY(mn_tape_device(tape, &saved->piece, mn_tensor_count(y), device->real));
+  if (tape->training) MN_TRY(mn_tape_device(tape, &saved->scatter.piece, mn_tensor_count(y), device->real));
   MN_TRY(mn_tape_tensor(tape, whole, "the whole", y->value.rows, cols));
   if (tape->training && partial) {
-    (*whole)->sink =
-        (struct mn_epilogue){.kind = MN_REDUCE_SCATTER, .piece = saved->piece, .share = y->value.cols};
+    saved->scatter.share = y->value.cols;
+    (*whole)->sink = (struct mn_epilogue){.kind = MN_REDUCE_SCATTER, .scatter = &saved->scatter};
     if (device->has_own_gemm)
-      MN_TRY(mn_tape_shared(tape, &(*whole)->sink.staging, mn_tensor_count(*whole), device->real));
+      MN_TRY(mn_tape_shared(tape, &saved->scatter.staging, mn_tensor_count(*whole), device->real));
   }
   const int planes = partial && device->planes == 1 && !device->scaled;
   (*whole)->keep = !planes;

@@ -48,15 +48,16 @@ mn_status mn_hopper_store_and_apply(struct mn_device *device, const struct mn_ho
 static mn_status multiply_and_send(struct mn_device *device, const struct mn_hopper_product *p,
                                    const struct mn_epilogue *e, int at_once) {
   const struct mn_team *t = &device->ranks->shards;
+  const struct mn_scatter *s = e->scatter;
   const int launches = t->size / at_once, last = at_once > 1 ? launches : launches - 1; /* that is sent of */
   for (int k = 1; k <= launches; k++) {
     const int owner = (t->rank / at_once + k) % launches * at_once;
-    MN_TRY(multiply_columns(device, p, e->into, owner * e->share, at_once * e->share));
+    MN_TRY(multiply_columns(device, p, e->into, owner * s->share, at_once * s->share));
     if (k > last) break;
     MN_TRY(mn_cuda_beside(device, MN_BRANCH_SHARDS, [&] {
       for (int i = 0; i < at_once; i++) { /* the ranks' i-th receivers all differ */
         const int q = owner + (t->rank + i) % at_once;
-        if (q != t->rank) MN_TRY(mn_peer_send(device, t, e->staging, e->into, p->rows, p->cols, q));
+        if (q != t->rank) MN_TRY(mn_peer_send(device, t, s->staging, e->into, p->rows, p->cols, q));
       }
       return k == last ? mn_peer_meet(device, t) : MN_OK;
     }));
@@ -64,24 +65,22 @@ static mn_status multiply_and_send(struct mn_device *device, const struct mn_hop
   return mn_branch_join_cuda(device, MN_BRANCH_SHARDS);
 }
 
-/* This rank's columns of its own term and of those in its staging memory, in the order of shards. */
-static mn_terms<float> terms_of(const struct mn_team *t, const struct mn_epilogue *e) {
-  mn_terms<float> terms = {};
-  terms.count = t->size, terms.pitch = e->share * t->size;
-  for (int q = 0; q < t->size; q++)
-    terms.at[q] = static_cast<const float *>(q == t->rank ? e->into : e->staging) + q * e->share;
-  return terms;
-}
-
+/* The terms are this rank's columns of its own product and of those in its staging memory, in the order of
+ * shards. */
 mn_status mn_hopper_reduce_scatter(struct mn_device *device, const struct mn_hopper_product *p,
                                    const struct mn_epilogue *epilogue) {
   const struct mn_team *t = &device->ranks->shards;
+  const struct mn_scatter *s = epilogue->scatter;
   const int at_once = shares_at_once(device, p, t->size);
-  if (at_once == t->size || !epilogue->staging || !mn_cuda_takes_terms(epilogue->then) ||
-      !mn_peer_reaches(t, epilogue->staging, epilogue->piece, p->rows, p->cols, sizeof(float)))
+  if (at_once == t->size || !s->staging || !mn_cuda_takes_terms(s->then) ||
+      !mn_peer_reaches(t, s->staging, s->piece, p->rows, p->cols, sizeof(float)))
     return mn_hopper_store_and_apply(device, p, epilogue);
   MN_TRY(multiply_and_send(device, p, epilogue, at_once));
-  return mn_block_cuda<float>::run(device, NULL, epilogue->then, terms_of(t, epilogue));
+  mn_terms<float> terms = {};
+  terms.count = t->size, terms.pitch = s->share * t->size;
+  for (int q = 0; q < t->size; q++)
+    terms.at[q] = static_cast<const float *>(q == t->rank ? epilogue->into : s->staging) + q * s->share;
+  return mn_block_cuda<float>::run(device, NULL, s->then, terms);
 }
 
 /* A quarter of the columns, or more, at a time. */

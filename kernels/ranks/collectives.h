@@ -53,6 +53,15 @@ struct mn_arrival {
                       in the plane; NULL if they are in the plane */
 };
 
+/* MN_REDUCE_SCATTER leaves this shard's `share` columns of the sum in piece, and applies `then` to them. */
+struct mn_scatter {
+  void *piece; /* [rows, share] */
+  int64_t share;
+  void *staging; /* [rows, cols] of allocate_shared: the other shards' terms, if they send them, as the GEMM
+                    of our own can while it multiplies; NULL without such a GEMM */
+  const struct mn_epilogue *then; /* not NULL */
+};
+
 /* Allocates memory that the collectives of the team (the shards or the replicas) may reach: all its ranks
  * call it in the same order. It only makes exchanges of such memory faster. Freed by release. NULL on the
  * CPU. */

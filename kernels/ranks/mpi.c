@@ -76,7 +76,7 @@ static void load(void) {
 }
 
 /* Fills `mpi` from the libraries that are loaded; returns whether all is there. */
-static int find(void) {
+static int find_functions(void) {
 #define FIND(name, ...)                                                                                      \
   *(void **)&mpi.name = dlsym(RTLD_DEFAULT, "MPI_" #name);                                                   \
   if (!mpi.name) return 0;
@@ -93,7 +93,7 @@ static int find(void) {
 /* Whether there is a library, which is sought once. */
 static int is_there(void) {
   static int there = -1;
-  if (there < 0) load(), there = find();
+  if (there < 0) load(), there = find_functions();
   return there;
 }
 
@@ -107,7 +107,7 @@ const char *mn_mpi_version(void) {
   return text;
 }
 
-static mn_status check(const char *what, int code) {
+static mn_status check_mpi(const char *what, int code) {
   char text[ERROR_TEXT];
   int length = 0;
   if (code == 0) return MN_OK;
@@ -237,7 +237,7 @@ static mn_status finish(const char *what, int code, handle *request) {
   tells = 0;
   STORE(waiting, MN_WAITS_FOR_NOTHING);
   STORE(calls, calls + 1);
-  return check(what, code);
+  return check_mpi(what, code);
 }
 
 /* ---- opening ---- */
@@ -260,11 +260,11 @@ mn_status mn_mpi_open(int *rank, int *size) {
     return mn_fail(MN_LIBRARY, "srun started several processes, but does not start MPI: srun --mpi=pmix does "
                                "for Open MPI, --mpi=pmi2 for MPICH; srun --mpi=list says which it has");
   MN_REQUIRE(!mpi.started);
-  MN_TRY(check("start", mpi.Init_thread(NULL, NULL, THREAD_FUNNELED, &given)));
+  MN_TRY(check_mpi("start", mpi.Init_thread(NULL, NULL, THREAD_FUNNELED, &given)));
   mpi.started = 1;
-  MN_TRY(check("return errors", mpi.Comm_set_errhandler(mpi.world, mpi.returns)));
-  MN_TRY(check("tell the rank", mpi.Comm_rank(mpi.world, rank)));
-  MN_TRY(check("count the ranks", mpi.Comm_size(mpi.world, size)));
+  MN_TRY(check_mpi("return errors", mpi.Comm_set_errhandler(mpi.world, mpi.returns)));
+  MN_TRY(check_mpi("tell the rank", mpi.Comm_rank(mpi.world, rank)));
+  MN_TRY(check_mpi("count the ranks", mpi.Comm_size(mpi.world, size)));
   mpi.own = *rank, mpi.ranks = *size;
   mpi.peers = calloc((size_t)*size, sizeof *mpi.peers);
   if (!mpi.peers) return mn_fail(MN_NO_MEMORY, "no memory for ranks");
@@ -288,8 +288,8 @@ void mn_mpi_abort(int code) {
 /* MPICH writes an integer to *out, whose other half is then 0. */
 mn_status mn_mpi_split(mn_mpi_comm *out, int color, int key) {
   *out = 0;
-  MN_TRY(check("divide the ranks", mpi.Comm_split(mpi.world, color, key, out)));
-  return check("return errors", mpi.Comm_set_errhandler(*out, mpi.returns));
+  MN_TRY(check_mpi("divide the ranks", mpi.Comm_split(mpi.world, color, key, out)));
+  return check_mpi("return errors", mpi.Comm_set_errhandler(*out, mpi.returns));
 }
 
 mn_status mn_mpi_allgather(mn_mpi_comm comm, void *all, const void *mine, size_t bytes) {

@@ -31,7 +31,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
   fuzz_check(status, fuzz_bad_data);
   MN_REQUIRE((status == MN_OK) == (checkpoint != NULL));
   mn_checkpoint_free(checkpoint);
-  fuzz_check(mn_checkpoint_read(&checkpoint, path, NULL, 1), fuzz_bad_data);
+  fuzz_check(mn_checkpoint_read_config(&checkpoint, path), fuzz_bad_data);
   mn_checkpoint_free(checkpoint);
   read_weights(path);
   fuzz_check(mn_info(nowhere, path, 0), fuzz_bad_data);

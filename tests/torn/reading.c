@@ -192,7 +192,7 @@ static int read_otherwise(const struct torn_content *content, const char *path, 
     snprintf(what, size, "verify passes what cannot be loaded");
     return 0;
   }
-  int good = may_return(mn_checkpoint_read(&config, path, NULL, 1), "read brief", what, size) &&
+  int good = may_return(mn_checkpoint_read_config(&config, path), "read brief", what, size) &&
              may_return(mn_weights_sizes(path, &sizes), "weights_sizes", what, size);
   mn_checkpoint_free(config);
   return good;

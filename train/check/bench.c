@@ -111,7 +111,7 @@ static mn_status measure(struct bench *b, const char *name, work *run, void *sta
   return MN_OK;
 }
 
-static mn_status fill(struct bench *b, struct mn_tensor *tensor, uint32_t which) {
+static mn_status fill_uniform(struct bench *b, struct mn_tensor *tensor, uint32_t which) {
   return mn_tensor_uniform(b->device, tensor, b->config->seed, MN_RANDOM_CHECK + which, 0, 1);
 }
 
@@ -145,9 +145,9 @@ static mn_status open_subject(struct bench *b, struct subject *s, enum mn_plan p
   if (plan == MN_PLAN_STACK)
     b->stacks |=
         mn_stack_fits(s->pass->tape, s->pass->x, s->model->layers, s->model->depth, !s->pass->target);
-  MN_TRY(fill(b, s->pass->x, 0));
+  MN_TRY(fill_uniform(b, s->pass->x, 0));
   if (s->pass->labels) return mn_zero(b->device, s->pass->labels, (size_t)s->pass->rows * sizeof(int32_t));
-  return s->pass->target ? fill(b, s->pass->target, 1) : MN_OK;
+  return s->pass->target ? fill_uniform(b, s->pass->target, 1) : MN_OK;
 }
 
 /* A value that is not finite stops the updates, and the step then looks faster than it is. */
@@ -210,7 +210,7 @@ static mn_status time_products(struct bench *b, int library, double ms[PRODUCTS]
   b->device->force_cublas = library;
   for (int i = 0; i < OPERANDS && status == MN_OK; i++) {
     status = mn_tensor_parameter(b->device, &operands[i], "operand", 2, shapes[i][0], shapes[i][1], 0, 0);
-    if (status == MN_OK) status = fill(b, operands[i], 2 + (uint32_t)i);
+    if (status == MN_OK) status = fill_uniform(b, operands[i], 2 + (uint32_t)i);
   }
   for (int i = 0; i < PRODUCTS && status == MN_OK; i++)
     status = time_product(b, &products[i], operands, &ms[i]);

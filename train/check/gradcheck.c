@@ -51,7 +51,7 @@ struct result {
 };
 
 /* Allocates `count` zeros, which are freed with the pass under test. */
-static mn_status take(struct check *c, double **out, int64_t count) {
+static mn_status allocate_zeros(struct check *c, double **out, int64_t count) {
   return mn_tape_host(c->gradients->tape, (void **)out, (size_t)count * sizeof **out);
 }
 
@@ -115,14 +115,14 @@ static mn_status prepare(struct check *c) {
   find_blocks(c);
   struct view *const views[] = {&c->here, &c->ahead, &c->behind};
   for (int i = 0; i < 3; i++) {
-    MN_TRY(take(c, &views[i]->outputs, c->outputs));
-    if (!config->has_loss) MN_TRY(take(c, &views[i]->y, mn_tensor_count(c->losses->y)));
+    MN_TRY(allocate_zeros(c, &views[i]->outputs, c->outputs));
+    if (!config->has_loss) MN_TRY(allocate_zeros(c, &views[i]->y, mn_tensor_count(c->losses->y)));
   }
   MN_TRY(load(c, c->gradients));
   return load(c, c->losses);
 }
 
-static mn_status look(struct check *c, struct view *view) {
+static mn_status read_view(struct check *c, struct view *view) {
   MN_TRY(mn_tape_forward(c->losses->tape));
   double *outputs = view->outputs;
   for (int i = 0; i < c->depth; i++) {
@@ -170,7 +170,7 @@ static mn_status propagate(struct check *c, double *trained_loss) {
     MN_TRY(mn_tape_results(c->gradients->tape, trained_loss, NULL));
   } else {
     int64_t count = mn_tensor_count(c->gradients->y);
-    MN_TRY(take(c, &c->dy, count));
+    MN_TRY(allocate_zeros(c, &c->dy, count));
     MN_TRY(mn_uniform(c->device, c->gradients->y->gradient, count, c->config->seed,
                       MN_RANDOM_CHECK + TENSORS + 3, 0, 1));
     MN_TRY(mn_device_read(c->device, c->dy, c->gradients->y->gradient, count));
@@ -179,7 +179,7 @@ static mn_status propagate(struct check *c, double *trained_loss) {
   for (int i = 0; i <= c->model->count; i++) {
     const struct mn_tensor *t = tensor_of(c, c->gradients, i);
     int64_t count = mn_tensor_count(t);
-    MN_TRY(take(c, &c->analytic[i], count));
+    MN_TRY(allocate_zeros(c, &c->analytic[i], count));
     MN_TRY(mn_device_read(c->device, c->analytic[i], t->gradient, count));
     c->largest = fmax(c->largest, rms(c->analytic[i], count));
   }
@@ -194,7 +194,7 @@ struct element {
 
 static mn_status look_from(struct check *c, const struct element *p, double value, struct view *view) {
   MN_TRY(mn_copy(c->device, p->address, &value, sizeof value));
-  return look(c, view); /* waits for the upload, which reads `value` */
+  return read_view(c, view); /* waits for the upload, which reads `value` */
 }
 
 /* The central difference with step h; *kink: a v changes sign within it. */
@@ -263,7 +263,7 @@ static mn_status compare(struct check *c, int which, struct result *r) {
   const double *analytic = c->analytic[which], tolerance = c->config->tolerance;
   *r = (struct result){.name = which ? t->name : "x", .elements = mn_tensor_count(t), .cols = t->value.cols};
   double *values, scale = rms(analytic, r->elements);
-  MN_TRY(take(c, &values, r->elements));
+  MN_TRY(allocate_zeros(c, &values, r->elements));
   MN_TRY(mn_tensor_read(c->device, t, values));
   struct element p = {.size = rms(values, r->elements)};
   for (int64_t i = 0; i < r->elements; i++) {
@@ -304,10 +304,10 @@ static void report(struct check *c, const struct result *r) {
   mn_json_close(&c->json);
 }
 
-static mn_status run(struct check *c) {
+static mn_status run_check(struct check *c) {
   double trained = 0;
   MN_TRY(prepare(c));
-  MN_TRY(look(c, &c->here));
+  MN_TRY(read_view(c, &c->here));
   MN_TRY(propagate(c, &trained));
   c->size = fabs(c->here.loss);
   for (int64_t i = 0; c->dy && i < mn_tensor_count(c->losses->y); i++)
@@ -343,7 +343,7 @@ mn_status mn_gradcheck(FILE *out, struct mn_device *device, const struct mn_chec
   mn_json_unsigned(&c.json, "seed", config->seed);
   mn_json_number(&c.json, "tolerance", config->tolerance);
   mn_json_array_open(&c.json, "tensors");
-  const mn_status status = run(&c);
+  const mn_status status = run_check(&c);
   mn_json_close(&c.json);
   mn_json_integer(&c.json, "kinks", c.kinks);
   mn_json_integer(&c.json, "missed", c.missed);

@@ -50,11 +50,12 @@ mn_status mn_checkpoint_format(struct mn_hdf5_file *file, int *ours);
 mn_status mn_checkpoint_write(const struct mn_checkpoint *checkpoint, struct mn_atomic_file *file,
                               const char *path);
 
-/* mn_checkpoint_load; if `brief`, of sizes, constants and options: no tensors, no progress, no fingerprint.
- * After an error *damaged, unless NULL, is set if the file may be a damaged
- * checkpoint of minnow's: 0 for a newer format, for any other kind of file, and for one that cannot be
- * opened. */
-mn_status mn_checkpoint_read(struct mn_checkpoint **out, const char *path, int *damaged, int brief);
+/* mn_checkpoint_load. After an error *damaged is set if the file may be a damaged checkpoint of minnow's: 0
+ * for a newer format, for any other kind of file, and for one that cannot be opened. */
+mn_status mn_checkpoint_read(struct mn_checkpoint **out, const char *path, int *damaged);
+
+/* mn_checkpoint_load of sizes, constants, classes' names and options: no tensors, progress, fingerprint. */
+mn_status mn_checkpoint_read_config(struct mn_checkpoint **out, const char *path);
 
 /* Reads weights alone, and what rows are standardised by, from the files that mn_snapshot_load_weights takes.
  * The tensors of `weights` have their name, rank, rows, cols and real, and no value yet: tensors[i].value is

@@ -6,7 +6,7 @@
 #include "train/checkpoint/reader.h"
 
 /* "float64 [8, 4]", "a group" */
-static void describe(char *out, size_t size, const struct mn_hdf5_object *object) {
+static void describe_object(char *out, size_t size, const struct mn_hdf5_object *object) {
   char shape[200];
   mn_hdf5_shape(shape, sizeof shape, object);
   if (object->kind == MN_HDF5_DATASET)
@@ -38,7 +38,7 @@ static void compare(struct mn_reader *reader, FILE *misfits, const struct mn_hdf
       .shape = {(hsize_t)(tensor->rank == 2 ? tensor->rows : tensor->cols), (hsize_t)tensor->cols}};
   const size_t shape = (size_t)fit.rank * sizeof fit.shape[0];
   mn_hdf5_shape(wanted, sizeof wanted, &fit);
-  describe(has, sizeof has, found);
+  describe_object(has, sizeof has, found);
   if (found->kind == MN_HDF5_NOTHING)
     fprintf(misfits, "; %s is missing, wanted %s", tensor->name, wanted);
   else if (!typed)
@@ -56,7 +56,7 @@ static mn_status list_rest(void *data, const char *name) {
   for (int k = 0; k < t->count; k++)
     if (strcmp(t->tensors[k].name, name) == 0) return MN_OK;
   MN_TRY(mn_hdf5_find(&t->reader->file, &t->group, name, &member));
-  describe(has, sizeof has, &member);
+  describe_object(has, sizeof has, &member);
   mn_hdf5_release(&member);
   fprintf(t->misfits, "; %s is left over, %s", name, has);
   return MN_OK;

@@ -9,7 +9,7 @@ static mn_status check_path(const char *path, int *replace) {
   struct mn_checkpoint *there;
   *replace = access(path, F_OK) == 0;
   if (!*replace) return MN_OK;
-  const int alone = mn_checkpoint_read(&there, path, NULL, 1) == MN_OK && there->alone;
+  const int alone = mn_checkpoint_read_config(&there, path) == MN_OK && there->alone;
   mn_checkpoint_free(there);
   if (alone) return MN_OK;
   return mn_fail(MN_NO_CREATE, "%s exists and holds more than a model, or something else: name another file",

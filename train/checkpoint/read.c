@@ -2,7 +2,6 @@
  * message lists all tensors that do not fit (misfits.c); each value that has a checksum is compared with it.
  * The values of a model are read in the same way from weights alone (weights.c). */
 #include <inttypes.h>
-#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -21,8 +20,8 @@ static mn_status refuse(struct mn_reader *reader, const char *name, const char *
 }
 
 /* Opens `name` in `parent`, which must be of `kind`: a group or a dataset, or, if `optional`, missing. */
-static mn_status find(struct mn_reader *reader, const struct mn_hdf5_object *parent, const char *name,
-                      enum mn_hdf5_kind kind, int optional, struct mn_hdf5_object *object) {
+static mn_status find_object(struct mn_reader *reader, const struct mn_hdf5_object *parent, const char *name,
+                             enum mn_hdf5_kind kind, int optional, struct mn_hdf5_object *object) {
   MN_TRY(mn_hdf5_find(&reader->file, parent, name, object));
   if (object->kind == kind || (optional && object->kind == MN_HDF5_NOTHING)) return MN_OK;
   if (object->kind == MN_HDF5_NOTHING) return refuse(reader, name, "is missing");
@@ -56,12 +55,6 @@ static mn_status take_word(struct mn_reader *reader, const struct mn_checkpoint_
   return MN_OK;
 }
 
-static int is_factor(double value) {
-  int exponent;
-  return value >= 1 / (double)MN_FACTOR_MOST && value <= (double)MN_FACTOR_MOST &&
-         frexp(value, &exponent) == 0.5;
-}
-
 /* Reads the members of `of` that `fields` lists. */
 static mn_status read_fields(struct mn_reader *reader, const struct mn_hdf5_object *object,
                              const struct mn_checkpoint_field *fields, void *of) {
@@ -74,8 +67,6 @@ static mn_status read_fields(struct mn_reader *reader, const struct mn_hdf5_obje
     MN_TRY(read_attribute(reader, object, fields->name, fields->kind, (int)length, fields->optional != 0,
                           &value));
     if (value.kind == MN_VALUE_NONE) continue;
-    if (fields->optional == MN_FIELD_FACTOR && !is_factor(value.real[0]))
-      return refuse(reader, fields->name, "is no factor");
     if (fields->words)
       MN_TRY(take_word(reader, fields, value.text, to));
     else
@@ -110,7 +101,7 @@ static mn_status read_small(struct mn_reader *reader, const char *name, int opti
                             int *count) {
   struct texts texts = {reader, text, capacity, count};
   struct mn_hdf5_object group;
-  MN_TRY(find(reader, &reader->file.root, name, MN_HDF5_GROUP, optional, &group));
+  MN_TRY(find_object(reader, &reader->file.root, name, MN_HDF5_GROUP, optional, &group));
   if (group.kind == MN_HDF5_NOTHING) return MN_OK;
   MN_TRY(fields ? read_fields(reader, &group, fields, reader->checkpoint)
                 : mn_hdf5_attributes(&reader->file, &group, H5_INDEX_CRT_ORDER, 0, take_text, &texts));
@@ -168,7 +159,7 @@ static mn_status read_array(struct mn_reader *reader, const struct mn_reader_ten
                             struct mn_checkpoint_tensor *tensor) {
   void **values = &tensor->arrays[t->which];
   struct mn_hdf5_object dataset;
-  MN_TRY(find(reader, &t->group, tensor->name, MN_HDF5_DATASET, 0, &dataset));
+  MN_TRY(find_object(reader, &t->group, tensor->name, MN_HDF5_DATASET, 0, &dataset));
   MN_TRY(mn_hdf5_check(&reader->file, &dataset));
   if (!reader->weights && dataset.stored < dataset.bytes)
     return refuse(reader, tensor->name, "declares more than is stored");
@@ -226,7 +217,7 @@ static mn_status read_names(struct mn_reader *reader) {
   const int64_t outputs = mn_model_outputs(&c->model);
   struct mn_hdf5_object names;
   struct mn_hdf5_slab all = {.rank = 1, .count = {(hsize_t)outputs}, .elements = (hsize_t)outputs};
-  MN_TRY(find(reader, &reader->file.root, MN_CHECKPOINT_CLASSES "/names", MN_HDF5_DATASET, 1, &names));
+  MN_TRY(find_object(reader, &reader->file.root, MN_CHECKPOINT_CLASSES "/names", MN_HDF5_DATASET, 1, &names));
   if (names.kind == MN_HDF5_NOTHING) return MN_OK;
   MN_TRY(mn_hdf5_check(&reader->file, &names));
   const size_t width = names.element;
@@ -292,19 +283,23 @@ static mn_status read_kind(struct mn_reader *reader) {
   return MN_OK;
 }
 
-static mn_status read_file(struct mn_reader *reader) {
+static mn_status read_config(struct mn_reader *reader) {
   struct mn_checkpoint *c = reader->checkpoint;
-  struct mn_hdf5_object optimizer;
   MN_TRY(read_kind(reader));
   MN_TRY(read_sizes(reader));
   MN_TRY(read_names(reader));
-  if (!c->alone)
-    MN_TRY(read_small(reader, "config", 0, NULL, c->options, MN_CHECKPOINT_OPTIONS, &c->option_count));
-  if (reader->brief) return MN_OK;
+  if (c->alone) return MN_OK;
+  return read_small(reader, "config", 0, NULL, c->options, MN_CHECKPOINT_OPTIONS, &c->option_count);
+}
+
+static mn_status read_all(struct mn_reader *reader) {
+  struct mn_checkpoint *c = reader->checkpoint;
+  struct mn_hdf5_object optimizer;
+  MN_TRY(read_config(reader));
   MN_TRY(mn_checkpoint_lay_out(c));
   MN_TRY(mn_reader_model(reader));
   if (!c->alone) {
-    MN_TRY(find(reader, &reader->file.root, "optimizer", MN_HDF5_GROUP, 0, &optimizer));
+    MN_TRY(find_object(reader, &reader->file.root, "optimizer", MN_HDF5_GROUP, 0, &optimizer));
     mn_hdf5_release(&optimizer);
     for (int k = MN_CHECKPOINT_VALUE + 1; k < MN_CHECKPOINT_ARRAYS; k++)
       MN_TRY(read_tensors(reader, mn_checkpoint_groups[k], c->tensors, c->tensor_count, k));
@@ -329,17 +324,24 @@ mn_status mn_reader_run(mn_status (*read)(struct mn_reader *reader), struct mn_r
   return status;
 }
 
-mn_status mn_checkpoint_read(struct mn_checkpoint **out, const char *path, int *damaged, int brief) {
-  struct mn_reader reader = {.checkpoint = calloc(1, sizeof *reader.checkpoint), .brief = brief};
-  mn_status status = reader.checkpoint
-                         ? mn_reader_run(read_file, &reader, path, "take an older checkpoint or a copy", 0)
-                         : mn_fail(MN_NO_MEMORY, "no memory for %s", path);
+static mn_status read_by(mn_status (*read)(struct mn_reader *reader), struct mn_checkpoint **out,
+                         const char *path, int *damaged) {
+  struct mn_reader reader = {.checkpoint = *out = calloc(1, sizeof **out)};
+  if (!*out) return mn_fail(MN_NO_MEMORY, "no memory for %s", path);
+  const mn_status status = mn_reader_run(read, &reader, path, "take an older checkpoint or a copy", 0);
   if (damaged) *damaged = reader.damaged && !reader.file.newer;
-  *out = status == MN_OK ? reader.checkpoint : NULL;
-  if (status != MN_OK) mn_checkpoint_free(reader.checkpoint);
+  if (status != MN_OK) mn_checkpoint_free(*out), *out = NULL;
   return status;
 }
 
+mn_status mn_checkpoint_read(struct mn_checkpoint **out, const char *path, int *damaged) {
+  return read_by(read_all, out, path, damaged);
+}
+
 mn_status mn_checkpoint_load(struct mn_checkpoint **out, const char *path) {
-  return mn_checkpoint_read(out, path, NULL, 0);
+  return read_by(read_all, out, path, NULL);
+}
+
+mn_status mn_checkpoint_read_config(struct mn_checkpoint **out, const char *path) {
+  return read_by(read_config, out, path, NULL);
 }

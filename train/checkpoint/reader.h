@@ -12,7 +12,6 @@ struct mn_reader {
   struct mn_checkpoint *checkpoint;
   struct mn_model_config *sizes; /* instead: sizes that follow from the shapes of the weights */
   struct mn_sums sums;           /* partial for weights alone */
-  int brief;                     /* only a checkpoint's sizes, constants and options are read */
   int weights;                   /* weights alone are read */
   int damaged;                   /* the file may be a damaged checkpoint of minnow's */
 };

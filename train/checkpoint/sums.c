@@ -12,7 +12,7 @@ _Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "values are hashed as 
 enum { DIGITS = 32, BEFORE_PATH = DIGITS + 2 };
 
 /* The digits of the line for `path`, or NULL. */
-static const char *find(const struct mn_sums *sums, const char *path) {
+static const char *find_line(const struct mn_sums *sums, const char *path) {
   const size_t length = strlen(path);
   for (const char *line = sums->text, *end; (end = strchr(line, '\n')); line = end + 1)
     if ((size_t)(end - line) == BEFORE_PATH + length && memcmp(line + BEFORE_PATH, path, length) == 0)
@@ -35,7 +35,7 @@ mn_status mn_sums_values(struct mn_sums *sums, struct mn_hdf5_file *file, const 
     MN_REQUIRE(sums->length < sizeof sums->text);
     return MN_OK;
   }
-  const char *line = find(sums, path);
+  const char *line = find_line(sums, path);
   if (!line && sums->partial) return MN_OK;
   if (line && memcmp(line, digits, DIGITS) == 0) {
     sums->met++;

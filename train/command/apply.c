@@ -151,7 +151,7 @@ static mn_status open_evaluator(struct mn_evaluator **out, struct mn_session *s,
 }
 
 /* Printed after success, so that an error is the only line on stderr. */
-static void describe(const struct mn_session *s) {
+static void announce_rows(const struct mn_session *s) {
   const struct mn_options *o = &s->options;
   mn_announce_model(s->model, o, s->brief);
   if (s->whole)
@@ -184,7 +184,7 @@ static mn_status evaluate(FILE *out, struct mn_session *s, struct mn_evaluator *
       own += rmse(scores, k) * rmse(scores, k) / (double)scores->cols;
     if (isnormal(own)) loss = own; /* else it stays that of standardised targets */
   }
-  describe(s);
+  announce_rows(s);
   mn_json_begin(&json, out, !s->options.json);
   mn_json_open(&json, NULL);
   mn_json_integer(&json, "rows", scores->rows);
@@ -325,7 +325,7 @@ static void softmax(const struct output *o, const void *y, int64_t at) {
   }
 }
 
-static mn_status take(void *to, const void *y, const void *targets, int64_t first, int64_t count) {
+static mn_status write_rows(void *to, const void *y, const void *targets, int64_t first, int64_t count) {
   struct output *o = to;
   int32_t *labels = o->room;
   int64_t *rows = o->room;
@@ -360,7 +360,7 @@ static mn_status fill_output(struct output *o, struct mn_session *s) {
   MN_TRY(write_names(o));
   MN_TRY(copy_targets(o, s->options.batch));
   MN_TRY(open_evaluator(&evaluator, s, MN_PASS_PREDICT));
-  mn_status status = mn_evaluator_predict(evaluator, take, o);
+  mn_status status = mn_evaluator_predict(evaluator, write_rows, o);
   mn_evaluator_close(evaluator);
   return status;
 }
@@ -385,7 +385,7 @@ static mn_status predict(FILE *out, struct mn_session *s) {
   if (status == MN_OK) status = finish_output(&o, s->options.force, fill_output(&o, s));
   free(o.room);
   MN_TRY(status);
-  describe(s);
+  announce_rows(s);
   mn_escape_print(out, "%s: y [%ld, %ld]%s%s, row%s%s\n", s->options.out, (long)s->test->rows, (long)o.cols,
                   o.probabilities ? " of probabilities" : "", o.classes ? ", label" : "",
                   o.targets ? ", target" : "", o.names->count ? ", classes" : "");

@@ -27,7 +27,7 @@ static void fill_shape(struct mn_model_config *model, const struct mn_device *de
       model->groups = 1;
 }
 
-static mn_status check(FILE *out, struct mn_device *device, const struct mn_options *o) {
+static mn_status check_model(FILE *out, struct mn_device *device, const struct mn_options *o) {
   struct mn_check_config config = {.has_loss = o->loss >= 0,
                                    .batch = o->batch,
                                    .seed = o->seed,
@@ -53,7 +53,7 @@ static mn_status run_check(FILE *out, const struct mn_options *o) {
     mn_case_free(&first);
   }
   MN_TRY(mn_session_context(&device, o, o->device, mn_precision_name(precision)));
-  const mn_status status = check(out, device, o);
+  const mn_status status = check_model(out, device, o);
   if (status == MN_OK || status == MN_FAILED) mn_announce_device(device, o, 0);
   mn_device_close(device);
   return status;

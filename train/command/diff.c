@@ -50,7 +50,8 @@ static void show_shape(struct mn_json *json, const char *key, const struct mn_ch
   mn_json_string(json, key, tensor ? text : NULL);
 }
 
-static const struct mn_checkpoint_tensor *find(const struct mn_checkpoint *checkpoint, const char *name) {
+static const struct mn_checkpoint_tensor *find_tensor(const struct mn_checkpoint *checkpoint,
+                                                      const char *name) {
   for (int i = 0; i < checkpoint->tensor_count; i++)
     if (strcmp(checkpoint->tensors[i].name, name) == 0) return &checkpoint->tensors[i];
   return NULL;
@@ -87,9 +88,10 @@ static void compare_tensors(struct diff *diff, const struct mn_checkpoint *a, co
   mn_json_array_open(&diff->json, "tensors");
   for (int k = 0; k < MN_CHECKPOINT_ARRAYS; k++) {
     for (int i = 0; i < a->tensor_count; i++)
-      compare_array(diff, mn_checkpoint_groups[k], &a->tensors[i], find(b, a->tensors[i].name), k);
+      compare_array(diff, mn_checkpoint_groups[k], &a->tensors[i], find_tensor(b, a->tensors[i].name), k);
     for (int i = 0; i < b->tensor_count; i++)
-      if (!find(a, b->tensors[i].name)) compare_array(diff, mn_checkpoint_groups[k], NULL, &b->tensors[i], k);
+      if (!find_tensor(a, b->tensors[i].name))
+        compare_array(diff, mn_checkpoint_groups[k], NULL, &b->tensors[i], k);
   }
   for (int side = 0; side < MN_SIDES; side++)
     for (int k = 0; k < MN_CHECKPOINT_STANDARD; k++)
@@ -133,7 +135,7 @@ static void compare_attributes(struct diff *diff, const struct mn_checkpoint *a,
   mn_json_array_open(&diff->json, "attributes");
   compare_fields(diff, "/model", mn_checkpoint_model_fields, a, b);
   for (int i = 0; i < a->tensor_count; i++) {
-    const struct mn_checkpoint_tensor *x = &a->tensors[i], *y = find(b, x->name);
+    const struct mn_checkpoint_tensor *x = &a->tensors[i], *y = find_tensor(b, x->name);
     char name[128];
     snprintf(name, sizeof name, "/model/%s", x->name);
     if (y) compare_fields(diff, name, mn_checkpoint_tensor_fields, x, y);

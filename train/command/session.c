@@ -8,7 +8,6 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "data/dataset_file.h"
 #include "data/held_out.h"
 #include "data/synthetic.h"
 #include "engine/ranks/ranks.h"
@@ -94,85 +93,6 @@ static mn_status open_synthetic(struct mn_session *s) {
     MN_TRY(mn_dataset_synthetic(&s->test, MN_PART_TEST, held_out, o->in, outputs, groups, o->noise, o->seed,
                                 s->device));
   return MN_OK;
-}
-
-/* Whether integers are numbers: by --loss, or as the run had it. */
-static int wants_numbers(const struct mn_session *s) {
-  return s->options.loss >= 0 ? s->options.loss == MN_LOSS_MSE
-                              : s->from && s->from->model.loss == MN_LOSS_MSE;
-}
-
-/* Labels are those of the checkpoint's classes, or of the file of --init, or of the rows to train on. */
-static mn_status open_named(struct mn_session *s, struct mn_dataset **out, enum mn_part part, int targets) {
-  const struct mn_options *o = &s->options;
-  const int how = (targets ? MN_Y_REQUIRED : 0) | (wants_numbers(s) ? MN_Y_NUMBERS : 0);
-  MN_TRY(mn_dataset_open(out, o->data, part, o->x_name, o->y_name, how));
-  if (!*out || !(*out)->classes || (!s->class_names.count && !(*out)->class_names)) return MN_OK;
-  if (!s->class_names.count && !*s->from_path && out == &s->train)
-    return mn_class_names_copy(&s->class_names, (*out)->class_names);
-  return mn_dataset_name_classes(*out, &s->class_names,
-                                 *s->from_path                     ? s->from_path
-                                 : o->init && s->class_names.count ? o->init
-                                                                   : "its training part");
-}
-
-/* Targets that predict does not need are left out, with a warning, if they cannot be read. */
-static mn_status open_rows(struct mn_session *s, struct mn_dataset **out, enum mn_part part, int targets) {
-  const struct mn_options *o = &s->options;
-  struct mn_outcome outcome;
-  const mn_status status = open_named(s, out, part, targets);
-  if (status != MN_BAD_DATA || targets) return status;
-  mn_outcome_note(&outcome, status);
-  mn_dataset_close(*out), *out = NULL;
-  MN_TRY(mn_dataset_open(out, o->data, part, o->x_name, o->y_name, MN_Y_NONE));
-  mn_escape_print(stderr, "minnow: warning: %s gets no target: %s\n", o->out, outcome.message);
-  return MN_OK;
-}
-
-/* The names of classes that the run begins with: its checkpoint's, or those of --init's. A file of --init
- * that cannot be read is refused when its weights are loaded. */
-static mn_status find_class_names(struct mn_session *s) {
-  struct mn_checkpoint *init = NULL;
-  if (s->from) return mn_class_names_copy(&s->class_names, &s->from->class_names);
-  if (!s->options.init || mn_checkpoint_read(&init, s->options.init, NULL, 1) != MN_OK) return MN_OK;
-  const mn_status status = mn_class_names_copy(&s->class_names, &init->class_names);
-  mn_checkpoint_free(init);
-  return status;
-}
-
-/* Refuses rows that the run drew by an order that this minnow does not have: MN_USAGE. */
-static mn_status check_draw(const struct mn_session *s, const struct mn_dataset *whole, const char *remedy) {
-  const int single = whole->rows <= MN_DATASET_STRATIFIED / whole->inputs; /* else they follow the order */
-  if (mn_resume_find(s, single ? MN_VALIDATION_DRAW : MN_ORDER_NAME)) return MN_OK;
-  return mn_fail(MN_USAGE, "%s held rows out as minnow 0.3.0 draws them, which goes on with it; %s",
-                 s->from_path, remedy);
-}
-
-/* Under --validation splits the only part into train and test parts. */
-static mn_status open_file(struct mn_session *s) {
-  enum { FEW = 10, SHARE = 10 };
-  const struct mn_options *o = &s->options;
-  MN_TRY(find_class_names(s));
-  MN_TRY(open_rows(s, &s->train, MN_PART_TRAIN, 1));
-  const struct mn_dataset *d = s->train;
-  const int few = d->outputs <= FEW || (d->outputs <= MN_CLASSES_MOST && d->outputs <= d->rows / SHARE);
-  /* Integers that look like numbers are trained as classes, or as numbers, only if --loss says so. */
-  if (!s->from && o->loss < 0 && d->classes && !d->class_names && !few)
-    return mn_fail(
-        MN_BAD_DATA,
-        "%s: %s holds integers up to %lld in %lld rows: if they are numbers, --loss mse, or floats, "
-        "trains on them; if they are classes, --loss cross-entropy does",
-        o->data, d->y_name, (long long)d->outputs - 1, (long long)d->rows);
-  MN_TRY(open_rows(s, &s->test, MN_PART_TEST, 1));
-  if (o->validation == 0) return MN_OK;
-  if (s->test)
-    return mn_fail(MN_USAGE, "--validation %g, but %s has a test part; %s", o->validation, o->data,
-                   s->from ? "--data names rows without one" : "leave --validation out");
-  s->whole = s->train->rows;
-  if (s->from) MN_TRY(check_draw(s, s->train, "--init begins a run with its weights"));
-  MN_TRY(open_rows(s, &s->test, MN_PART_TRAIN, 1));
-  MN_TRY(mn_dataset_hold_out(&s->test, MN_PART_TEST, o->validation, o->seed, 1));
-  return mn_dataset_hold_out(&s->train, MN_PART_TRAIN, o->validation, o->seed, 1);
 }
 
 /* The model that the options name. If they name no loss or no head, these follow from the targets. */
@@ -261,7 +181,7 @@ static mn_status open_inputs(struct mn_session *s, struct mn_model_config *confi
     MN_TRY(lock_and_resume(s));
     s->options.log = NULL, s->options.plot = 0; /* it writes no files */
   }
-  MN_TRY(o->data ? open_file(s) : open_synthetic(s));
+  MN_TRY(o->data ? mn_session_open_file(s) : open_synthetic(s));
   if (!s->test && (o->best || o->patience))
     return mn_fail(MN_USAGE, "--%s compares epochs by their test rows, and there are none: %s",
                    o->best ? "best" : "patience",
@@ -358,88 +278,6 @@ mn_status mn_session_columns(struct mn_session *s, const int *stop) {
   return mn_fail(MN_BAD_DATA, "%s: %s; another unit would do", o->data, mn_message());
 }
 
-/* The fingerprint of the sample of a part, of the values that the run read. */
-static mn_status read_part(struct mn_session *s, enum mn_part part, struct mn_fingerprint *out) {
-  const struct mn_checkpoint *c = s->from;
-  struct mn_dataset *d = NULL;
-  double *inverse[MN_SIDES] = {NULL, NULL};
-  mn_status status = open_rows(s, &d, MN_PART_TRAIN, 1);
-  if (status == MN_OK) status = mn_dataset_hold_out(&d, part, s->options.validation, c->progress.seed, 1);
-  if (status == MN_OK) {
-    const size_t real = c->tensors[0].real;
-    struct mn_rows_form form = {.real = real, .x_row = (size_t)d->inputs * real, .threads = 1};
-    form.y_row = d->classes ? sizeof(int32_t) : (size_t)d->outputs * real;
-    for (int side = 0; side < MN_SIDES; side++) {
-      const struct mn_checkpoint_tensor *t = c->standard[side];
-      if (!t[0].value || (side == MN_Y && d->classes)) continue;
-      inverse[side] = malloc((size_t)t[1].cols * sizeof(double));
-      for (int64_t i = 0; inverse[side] && i < t[1].cols; i++)
-        inverse[side][i] = 1 / ((const double *)t[1].value)[i];
-      form.standard[side] = (struct mn_standard){t[0].value, t[1].value, inverse[side]};
-      if (!inverse[side]) status = mn_fail(MN_NO_MEMORY, "no memory to compare rows");
-    }
-    if (status == MN_OK) status = mn_read_sample(d, &form, out, NULL);
-  }
-  mn_dataset_close(d);
-  free(inverse[MN_X]), free(inverse[MN_Y]);
-  return status;
-}
-
-/* Whether these are the rows that the run held some out of: by their fingerprint or, as minnow 0.3 kept none,
- * by their number. */
-static mn_status are_the_runs(struct mn_session *s, int *same) {
-  const char *trained = mn_resume_find(s, "train_rows"), *then = mn_resume_find(s, "data_rows");
-  const int64_t rows = s->test->rows, held_out = mn_dataset_held_out(rows, s->options.validation);
-  struct mn_fingerprint train, test;
-  char now[MN_FINGERPRINT_TEXT];
-  *same =
-      trained && rows - held_out == strtoll(trained, NULL, 10) && s->test->inputs == s->from->model.inputs &&
-      (s->test->classes || s->test->outputs == 0 || s->test->outputs == mn_model_outputs(&s->from->model));
-  if (*same) MN_TRY(check_draw(s, s->test, "--part all takes all rows"));
-  if (!*same || !then || s->test->outputs == 0) return MN_OK; /* y is in the fingerprint */
-  MN_TRY(read_part(s, MN_PART_TRAIN, &train));
-  MN_TRY(read_part(s, MN_PART_TEST, &test));
-  mn_fingerprint_show(now, &train, &test);
-  *same = mn_fingerprint_same(then, now);
-  return MN_OK;
-}
-
-/* Takes the part that the run held out, or the other one, if these are that run's rows. */
-static mn_status take_part(struct mn_session *s, enum mn_part part) {
-  const struct mn_options *o = &s->options;
-  const char *share = mn_resume_find(s, "validation");
-  int same = 0;
-  if (share) MN_TRY(mn_options_set(&s->options, "validation", share));
-  if (o->validation > 0) {
-    const mn_status status = are_the_runs(s, &same); /* MN_BAD_DATA: the run could not have read these rows */
-    if (status != MN_OK && status != MN_BAD_DATA) return status;
-    if (same) s->whole = s->test->rows;
-    if (same) return mn_dataset_hold_out(&s->test, part, o->validation, s->from->progress.seed, 1);
-    s->others = 1;
-  }
-  if (part == MN_PART_TRAIN || o->part != MN_ROWS_TEST) return MN_OK;
-  return mn_fail(MN_USAGE,
-                 "--part test: %s has no test part, and %s held none of its rows out; --part all would do",
-                 o->data, s->from_path);
-}
-
-/* Opens the rows of --part as s->test. If --part is auto, they are the test part's, else those that the run
- * held out, else all. Auto takes all rows of a file without targets, since no run was trained on them. */
-static mn_status open_part(struct mn_session *s, int targets) {
-  const struct mn_options *o = &s->options;
-  const int all = o->part == MN_ROWS_ALL, train = o->part == MN_ROWS_TRAIN;
-  enum mn_part part = all ? MN_PART_ALL : MN_PART_TEST;
-  targets = targets || mn_options_given(o, "y");
-  MN_TRY(open_rows(s, &s->test, part, targets));
-  if (s->test && !train) return MN_OK;
-  int parts = s->test != NULL;
-  mn_dataset_close(s->test);
-  s->test = NULL;
-  MN_TRY(open_rows(s, &s->test, MN_PART_TRAIN, targets));
-  if (parts || (s->test->outputs == 0 && o->part == MN_ROWS_AUTO)) return MN_OK;
-  return take_part(s, train ? MN_PART_TRAIN : MN_PART_TEST);
-}
-
 /* *ours: whether the file is a checkpoint of minnow's. */
 static mn_status recognise(const char *path, int *ours) {
   struct mn_hdf5_file file;
@@ -470,8 +308,7 @@ mn_status mn_session_read(struct mn_session *s, const struct mn_options *options
       return mn_fail(MN_USAGE, "--%s is for a file of weights alone, and %s is a checkpoint: leave it out",
                      said[i], o->checkpoint);
   if (checkpoint) MN_TRY(mn_checkpoint_load(&s->from, o->checkpoint));
-  MN_TRY(find_class_names(s));
-  MN_TRY(open_part(s, targets));
+  MN_TRY(mn_session_open_part(s, targets));
   if (checkpoint) {
     config = s->from->model;
   } else { /* sizes come from the weights' shapes, the rest from the options */
@@ -533,7 +370,7 @@ static void describe_init(const struct mn_session *s) {
   struct mn_options here = s->options;
   char text[400] = "", now[MN_TEXT_VALUE], groups[24];
   mn_announce(o, "weights: from %s", o->init);
-  if (mn_checkpoint_read(&from, o->init, NULL, 1) != MN_OK) return;
+  if (mn_checkpoint_read_config(&from, o->init) != MN_OK) return;
   here.groups = s->model->config.groups, here.loss = s->model->config.loss; /* not "auto", as in /config */
   snprintf(groups, sizeof groups, "%ld", (long)from->model.groups);
   for (size_t i = 0; i < sizeof named / sizeof *named; i++) {

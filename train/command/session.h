@@ -59,6 +59,15 @@ mn_status mn_session_columns(struct mn_session *session, const int *stop);
  * weights; groups, constants and loss are the options'. MN_USAGE names a missing option. */
 mn_status mn_session_read(struct mn_session *session, const struct mn_options *options, int targets);
 
+/* ---- rows.c: the rows of --data ---- */
+
+/* Opens session->train and, if there is a test part or --validation, session->test. Words of y are classes. */
+mn_status mn_session_open_file(struct mn_session *session);
+
+/* Opens the rows of --part as session->test. If --part is auto, they are the test part's, else those that the
+ * run held out, else all. Auto takes all rows of a file without targets, since no run was trained on them. */
+mn_status mn_session_open_part(struct mn_session *session, int targets);
+
 /* Rows of a pass over rows to test on: --batch, or as many more as take a device long enough. */
 int64_t mn_session_rows_a_pass(const struct mn_session *session);
 

@@ -466,7 +466,7 @@ static void report(const struct run *r, FILE *out) {
   mn_json_close(&json);
 }
 
-static mn_status run(struct run *r, FILE *out) {
+static mn_status train_and_save(struct run *r, FILE *out) {
   const struct mn_options *o = &r->session.options;
   const int64_t *step = &r->trainer->progress.step, horizon = r->trainer->schedule.horizon;
   const int64_t stop = stop_of(r);
@@ -530,7 +530,7 @@ mn_status mn_train(FILE *out, const struct mn_options *options) {
   if (status == MN_INTERRUPTED && mn_watchdog_signal())
     status = mn_fail(status, "stopped by %s before the first step", strsignal(mn_watchdog_signal()));
   status = mn_ranks_agree(r.session.ranks, status);
-  if (status == MN_OK && !options->dry_run) status = mn_ranks_agree(r.session.ranks, run(&r, out));
+  if (status == MN_OK && !options->dry_run) status = mn_ranks_agree(r.session.ranks, train_and_save(&r, out));
   if (status == MN_OK && options->dry_run && mn_ranks_first(r.session.ranks))
     status = show_needs(out, &r.session, r.trainer);
   mn_progress_clear();

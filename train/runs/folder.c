@@ -66,7 +66,7 @@ struct search {
   char other[MN_ATOMIC_FILE_PATH], own[MN_ATOMIC_FILE_PATH], link[MN_ATOMIC_FILE_PATH]; /* each the first */
 };
 
-static void look(void *to, const char *entry) {
+static void note_entry(void *to, const char *entry) {
   static const char *const files[] = {"checkpoint.", MN_RUN_BEST, "log.", MN_RUN_PLOT, MN_RUN_LOCK};
   struct search *s = to;
   char path[2 * MN_ATOMIC_FILE_PATH];
@@ -95,7 +95,7 @@ mn_status mn_run_check(const char *run, int resume) {
     return mn_fail(MN_NO_CREATE, "--run %s is a file, not a folder: name a new folder", run);
   if (mn_run_file(s.inside, run, ".") != 0)
     return mn_fail(MN_NO_CREATE, "--run %.60s…: too long a path", run);
-  MN_TRY(mn_atomic_file_list(s.inside, look, &s));
+  MN_TRY(mn_atomic_file_list(s.inside, note_entry, &s));
   if (*s.link)
     return mn_fail(MN_NO_CREATE,
                    "%s in --run %s is a symbolic link, which a run does not write through: put a copy there",

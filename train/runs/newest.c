@@ -13,8 +13,8 @@ static mn_status read_one(struct mn_checkpoint **out, const char *name, int *dam
   MN_TRY(mn_atomic_file_exists(name, &there));
   *damaged = 1;
   if (!there) return mn_fail(MN_NO_INPUT, "%s is missing", name);
-  mn_status status = mn_checkpoint_read(out, name, damaged, 0);
-  if (status == MN_BAD_DATA && *damaged) status = mn_checkpoint_read(out, name, damaged, 0);
+  mn_status status = mn_checkpoint_read(out, name, damaged);
+  if (status == MN_BAD_DATA && *damaged) status = mn_checkpoint_read(out, name, damaged);
   if (status != MN_BAD_DATA) *damaged = 0;
   return status;
 }

@@ -63,7 +63,7 @@ static mn_status download_and_write(struct mn_saver *saver) {
                                       : MN_OK;
 }
 
-static void *run(void *data) {
+static void *write_in_thread(void *data) {
   struct mn_saver *saver = data;
   mn_outcome_note(&saver->outcome, download_and_write(saver));
   __atomic_store_n(&saver->done, 1, __ATOMIC_RELEASE);
@@ -192,7 +192,7 @@ mn_status mn_saver_start(struct mn_saver *saver, int what, const struct mn_progr
   MN_TRY(take_snapshot(saver));
   if (!mn_ranks_first(saver->device->ranks)) return MN_OK;
   saver->done = 0;
-  mn_status status = mn_thread_start(&saver->thread, "the thread that saves", run, saver);
+  mn_status status = mn_thread_start(&saver->thread, "the thread that saves", write_in_thread, saver);
   saver->running = status == MN_OK;
   return status;
 }
