@@ -61,7 +61,7 @@ mn_status mn_session_read(struct mn_session *session, const struct mn_options *o
 
 /* ---- rows.c: the rows of --data ---- */
 
-/* Opens session->train and, if there is a test part or --validation, session->test. Words of y are classes. */
+/* Opens session->train and, given a test part or --validation, session->test. Words of y are classes. */
 mn_status mn_session_open_file(struct mn_session *session);
 
 /* Opens the rows of --part as session->test. If --part is auto, they are the test part's, else those that the
