@@ -280,8 +280,13 @@ static const struct stack_case narrow_stacks[] = {
     {5001, 64, 4, 32, .blocks = 1, .plan = MN_PLAN_STACK, .head = 16, .labels = 1},
 };
 
+static int is_tried(size_t narrow) {
+  return !quick() || narrow_stacks[narrow].rows <= 1000;
+}
+
 static void narrow_stacks_match_fp64(struct memory *m) {
-  for (size_t i = 0; i < COUNT(narrow_stacks); i++) check_stack(m, &narrow_stacks[i]);
+  for (size_t i = 0; i < COUNT(narrow_stacks); i++)
+    if (is_tried(i)) check_stack(m, &narrow_stacks[i]);
 }
 
 /* The outputs of a forward alone, by their planes if there are any: y is handed on in one form. */
@@ -313,7 +318,7 @@ static void check_outputs(struct memory *m, const struct stack_case *c) {
 static void forwards_match_fp64(struct memory *m) {
   for (size_t i = 0; i < COUNT(small_stacks); i++) check_outputs(m, &small_stacks[i]);
   for (size_t i = 0; i < COUNT(narrow_stacks) && m->device->precision != MN_FP16X3; i++)
-    check_outputs(m, &narrow_stacks[i]);
+    if (is_tried(i)) check_outputs(m, &narrow_stacks[i]);
 }
 
 /* ---- bytes ---- */
@@ -359,7 +364,8 @@ static void steps_repeat_their_bytes(struct memory *m) {
   check_bytes(m, stack_for(m), many, 0);
   check_bytes(m, by_adamw(stack_for(m)), many, 0);
   check_bytes(m, stack_for(m), quick() ? 3 : 20, 1);
-  for (size_t i = 0; i < COUNT(narrow_stacks); i += 4) check_bytes(m, narrow_stacks[i], 3, 0);
+  for (size_t i = 0; i < COUNT(narrow_stacks); i += 4)
+    if (is_tried(i)) check_bytes(m, narrow_stacks[i], 3, 0);
   if (!is_cuda(m) || quick()) return;
   check_bytes(m, large_stacks[4], 100, 0);
   check_bytes(m, large_stacks[COUNT(large_stacks) - 1], 10, 0);
@@ -417,7 +423,7 @@ static void nonfinite_steps_write_nothing(struct memory *m) {
     c.blocks = blocks;
     check_nonfinite(m, c);
     check_nonfinite(m, by_adamw(c));
-    check_nonfinite(m, narrow_stacks[blocks]);
+    check_nonfinite(m, narrow_stacks[is_cuda(m) ? blocks : 4 + blocks / 2]); /* a CPU's have fewer rows */
   }
 }
 

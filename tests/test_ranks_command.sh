@@ -219,6 +219,8 @@ strike() {
 patience=5
 last=${ranks[-1]}
 strike KILL 1 137 "" 2
+strike TERM all 75 "stopped by Terminated" "$last"
+[ -z "${MINNOW_QUICK:-}" ] || { echo "$passed passed, 0 failed"; exit; }
 strike KILL 0 137 "" "$last"
 strike STOP 1 75 "rank [0-9] on .* has waited for rank 1, which does not answer, .*; --resume goes on from the last checkpoint" 2 --rank-timeout "$patience"
 strike STOP 0 75 "rank [0-9] on .* has waited for rank 0, which does not answer, .*; --resume goes on from the last checkpoint" "$last" --rank-timeout "$patience"
@@ -230,7 +232,6 @@ kill "${busy[@]}"
 crowd=0
 trap 'rm -rf "$folder"' EXIT
 strike TERM 1 75 "stopped by Terminated" 2
-strike TERM all 75 "stopped by Terminated" "$last"
 command_ends 70 "has waited for others for $patience s in the ranks' start" -n 1 "${as_host[@]}" "$minnow" train "${options[@]}" --run alone --rank-timeout "$patience" : \
   -n 1 sh -c 'exec sleep 100'
 echo "$passed passed, 0 failed"
