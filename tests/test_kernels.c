@@ -410,6 +410,30 @@ static void precisions_have_words(void **state) {
   assert_non_null(strstr(mn_message(), "fp64, fp32, tf32, bf16, fp16 and fp16x3 are"));
 }
 
+/* The first and the last of what Unicode has, and their neighbours, which it has not or which steer a terminal. */
+static void characters_end_where_unicode_does(void **state) {
+  static const char *const shown[] = {" ",      "~",      "\u00a0", "\u0100", "\u07ff",     "\u0800",
+                                      "\ud7ff", "\ue000", "\ufffd", "\uffbe", "\U00010000", "\U0010ffff"};
+  static const char escaped[] =
+      "\x1f\0\x7f\0\xc1\xbf\0\xc2\x80\0\xc2\x9f\0\xe0\x9f\xbf\0\xed\xa0\x80\0\xef\xbf\xbe\0\xef\xbf\xbf\0"
+      "\xf0\x8f\xbf\xbf\0\xf4\x90\x80\x80\0\xf5\x80\x80\x80\0";
+  for (size_t i = 0; i < COUNT(shown); i++) assert_int_equal(mn_escape_character(shown[i]), strlen(shown[i]));
+  for (const char *at = escaped; *at; at += strlen(at) + 1) assert_int_equal(mn_escape_character(at), 0);
+}
+
+static void a_newline_stays_at_the_end_alone(void **state) {
+  static const char *const texts[][2] = {
+      {"", ""}, {"\n", "\n"}, {"ab", "ab"}, {"ab\n", "ab\n"}, {"a\nb\n\n", "a\\x0Ab\\x0A\n"}};
+  for (size_t i = 0; i < COUNT(texts); i++) {
+    char printed[32] = "";
+    FILE *out = fmemopen(printed, sizeof printed, "w");
+    assert_non_null(out);
+    mn_escape_print(out, "%s", texts[i][0]);
+    fclose(out);
+    assert_string_equal(printed, texts[i][1]);
+  }
+}
+
 /* Without a GPU too: a device that cannot be is refused in words. */
 static void a_device_that_cannot_be_is_refused(void **state) {
   struct mn_device *device = NULL;
@@ -434,6 +458,8 @@ int main(void) {
       IN_EACH(FP32, memory_moves_as_it_is),
       IN_EACH(FP32, a_device_has_versions),
       cmocka_unit_test(precisions_have_words),
+      cmocka_unit_test(characters_end_where_unicode_does),
+      cmocka_unit_test(a_newline_stays_at_the_end_alone),
       cmocka_unit_test(a_device_that_cannot_be_is_refused),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
