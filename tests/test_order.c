@@ -56,6 +56,12 @@ static void windows_are_extents(void **state) {
   assert_int_equal(lasts & 31, 31); /* the sixth has two extents of 322 */
 }
 
+static void a_window_begins_behind_a_whole_one(void **state) {
+  for (int64_t whole = 1; whole < 4; whole++)
+    for (int more = 0; more < 2; more++)
+      assert_int_equal(mn_order_windows(whole * WINDOW + more), whole + more);
+}
+
 /* How many of n places hold the same row in two orders: about one in orders that have nothing in common. */
 static int64_t in_common(const int64_t *a, const int64_t *b, int64_t n) {
   int64_t same = 0;
@@ -244,7 +250,8 @@ static void orders_stay(void **state) {
   }
 }
 
-/* The last epoch that there is; and as many rows as there may be, of which some are looked at. */
+/* The last epoch that there is; as many rows as there may be, of which some are looked at; and extents that are as
+ * many as there may be, so that one row more makes them longer. */
 static void orders_reach_far(void **state) {
   const int64_t n = (int64_t)1 << 40;
   struct mn_order order;
@@ -259,12 +266,17 @@ static void orders_reach_far(void **state) {
           mn_shuffle_round(order.extents, order.of_extents.sums[round], order.of_extents.keys[round], extent);
     assert_int_equal(extent, at >> order.bits);
   }
+  for (int more = 0; more < 2; more++) {
+    mn_order_begin(&order, (int64_t)INT32_MAX * 64 + more, 3, 0, 1);
+    assert_int_equal(order.bits, 6 + more);
+  }
 }
 
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(orders_are_permutations),
       cmocka_unit_test(windows_are_extents),
+      cmocka_unit_test(a_window_begins_behind_a_whole_one),
       cmocka_unit_test(orders_depend_on_seed_and_epoch_alone),
       cmocka_unit_test(orders_are_even),
       cmocka_unit_test(places_are_even),
