@@ -4,6 +4,7 @@
 
 #include <omp.h>
 
+#include "engine/hooks.h"
 #include "layers/layer.h"
 
 /* Store, add and update give what they say of one and the same gradient: twice the store is the add after two
@@ -94,6 +95,62 @@ static void sinks_are_handed_over(void **state) {
   assert_int_equal(pass->tape->last->sinks[0]->kind, MN_BLOCK_BACKWARD);
   mn_pass_close(pass);
   mn_model_close(model);
+  mn_device_close(device);
+}
+
+/* Through a weight of ones on the diagonal. Planes whose scale follows from the sum are written after it. */
+static void products_read_sums(struct memory *m) {
+  enum { ROWS = 16, WIDTH = 8, MANY = ROWS * WIDTH };
+  struct mn_device *device = m->device;
+  double *x = kept_random(m, 1, MANY, 1), *diagonal = kept_zeros(m, WIDTH * WIDTH);
+  struct mn_tape *tape;
+  struct mn_tensor *in, *sum, *y, *weight, *bias;
+  MUST(mn_tape_open(&tape, device, 0));
+  MUST(mn_tape_tensor(tape, &in, "x", ROWS, WIDTH));
+  in->keep = 1;
+  MUST(mn_tensor_parameter(device, &weight, "weight", 2, WIDTH, WIDTH, 0, 0));
+  MUST(mn_tensor_parameter(device, &bias, "bias", 1, 1, WIDTH, 0, 0));
+  MUST(mn_add_record(tape, &sum, in, in));
+  MUST(mn_block_ops_record(tape, &y, sum, &(struct mn_layer){.parameters = {weight, bias}}, MN_OP_BIAS));
+  MUST(mn_tape_finish(tape));
+  MUST(mn_tensor_write(device, bias, diagonal));
+  for (int i = 0; i < WIDTH; i++) diagonal[i * WIDTH + i] = 1;
+  MUST(mn_tensor_write(device, weight, diagonal));
+  MUST(mn_tensor_write(device, in, x));
+  MUST(mn_tape_forward(tape));
+  for (int i = 0; i < MANY; i++) x[i] *= 2;
+  assert_reals(m, "the sum", y->value.real, x, MANY, 0x1p-8);
+  mn_tape_close(tape);
+  mn_tensor_free(device, weight), mn_tensor_free(device, bias);
+}
+
+static mn_status fail_product(struct mn_device *device, enum mn_form form, const struct mn_operand *a,
+                              const struct mn_operand *b, const struct mn_epilogue *epilogue) {
+  return MN_LIBRARY;
+}
+
+static mn_status ended_with;
+static mn_status note_end(struct mn_tape *tape, mn_status status) {
+  return ended_with = status;
+}
+
+/* Among ranks what ends the exchanges hears of it, too. */
+static void a_backward_that_fails_says_so(void **state) {
+  static const struct mn_tape_hooks hooks = {.ended = note_end};
+  struct mn_device *device = open_or_skip(*state, "fp32");
+  const struct mn_kernels *const right = device->kernels;
+  struct mn_kernels broken = *right;
+  struct training t = open_training(device, settings[0], 0, 5);
+  load(t.pass, 1);
+  MUST(mn_tape_forward(t.pass->tape));
+  broken.gemm = fail_product, device->kernels = &broken;
+  for (int ranks = 0; ranks < 2; ranks++) {
+    device->hooks = ranks ? &hooks : NULL, t.pass->tape->ranks = ranks ? (void *)&t : NULL;
+    assert_int_equal(mn_tape_backward(t.pass->tape), MN_LIBRARY);
+    assert_int_equal(ended_with, ranks ? MN_LIBRARY : MN_OK);
+  }
+  device->kernels = right, device->hooks = NULL;
+  close_training(&t);
   mn_device_close(device);
 }
 
@@ -467,17 +524,22 @@ static void unknown_devices_are_refused(void **state) {
   }
 }
 
-/* Neither a matrix's elements nor its bytes wrap: (2³¹ − 1)·(2³⁰ + 1) doubles are 8 GiB modulo 2⁶⁴. */
-static void sizes_do_not_wrap(void **state) {
+/* Neither a matrix's elements nor its bytes wrap: (2³¹ − 1)·(2³⁰ + 1) doubles are 8 GiB modulo 2⁶⁴. Groups divide the
+ * channels of a norm. */
+static void sizes_that_cannot_be_are_refused(void **state) {
   struct mn_device *device;
   struct mn_tape *tape;
-  struct mn_tensor *tensor;
+  struct mn_tensor *tensor, *y;
+  const struct mn_layer thirds = {.groups = 3};
   MUST(mn_device_open(&device, "cpu", "fp64"));
   MUST(mn_tape_open(&tape, device, 0));
   const int64_t most = INT32_MAX, wide = most + 1;
   assert_int_equal(mn_tensor_parameter(device, &tensor, "w", 2, most, wide / 2 + 1, 0, 0), MN_NO_MEMORY);
   assert_int_equal(mn_tensor_parameter(device, &tensor, "w", 2, wide << 10, wide, 0, 0), MN_USAGE);
   assert_int_equal(mn_tape_tensor(tape, &tensor, "x", wide << 10, wide), MN_USAGE);
+  MUST(mn_tape_tensor(tape, &tensor, "x", 5, 8));
+  assert_int_equal(mn_block_ops_record(tape, &y, tensor, &thirds, MN_OP_NORM), MN_USAGE);
+  MUST(mn_block_ops_record(tape, &y, tensor, &thirds, MN_OP_ACTIVATE));
   mn_tape_close(tape);
   mn_device_close(device);
 }
@@ -487,6 +549,8 @@ int main(void) {
       BOTH(sinks_do_what_they_say),
       BOTH(frozen_parameters_get_nothing),
       BOTH(sinks_are_handed_over),
+      IN_EACH(EVERY, products_read_sums),
+      ON("cpu", a_backward_that_fails_says_so),
       BOTH(steps_allocate_nothing),
       BOTH(equal_runs_give_equal_bytes),
       BOTH(a_step_is_forward_and_backward),
@@ -498,7 +562,7 @@ int main(void) {
       BOTH(nonfinite_batches_change_nothing),
       BOTH(an_evaluation_cannot_stop_training),
       cmocka_unit_test(unknown_devices_are_refused),
-      cmocka_unit_test(sizes_do_not_wrap),
+      cmocka_unit_test(sizes_that_cannot_be_are_refused),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }
