@@ -194,10 +194,10 @@ static void rescale_chooses_by_what_is_known(struct memory *m) {
                                        {1, 65504}, {0x1p-10f, 1}, {1, 1e-30f},    {0x1p60f, 1e30f}};
   static const int64_t channels[][2] = {{1, 1},      {33, 3}, {96, 6},  {1000, 1}, {3000, 1500},
                                         {8192, 512}, {48, 1}, {49, 49}, {81, 27}};
-  static const double slopes[] = {0.01, 0, 3, -3};
+  static const double slopes[] = {0.01, 0, 3, -3, INFINITY};
   for (size_t i = 0; i < COUNT(dz); i++) check_dz_factor(m, dz[i]);
-  for (size_t i = 0; i < 4 * COUNT(channels); i++)
-    check_y_factor(m, channels[i / 4][0], channels[i / 4][1], slopes[i % 4]);
+  for (size_t i = 0; i < 5 * COUNT(channels); i++) /* the last slope has no finite bound */
+    check_y_factor(m, channels[i / 5][0], channels[i / 5][1], slopes[i % 5]);
 }
 
 /* An operand of these values with a plane, not written, and a scale. */
