@@ -53,7 +53,7 @@ MN_API void mn_loader_close(struct mn_loader *loader); /* NULL is fine */
  * disk) is returned, with its message, by the call that needs the faulty window, and by each later call. */
 mn_status mn_loader_fill(struct mn_loader *loader, int64_t samples, struct mn_batch *batch);
 
-/* The part of a gathered filling that is step `number`'s: `rows`, this rank's of a step. */
+/* Step `number`'s part of a gathered filling; `rows`: how many of a step's rows this rank has. */
 struct mn_batch mn_batch_part(const struct mn_loader *loader, const struct mn_batch *batch, int64_t number,
                               int64_t rows);
 

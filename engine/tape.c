@@ -17,8 +17,7 @@ struct mn_owned {
 };
 
 mn_status mn_tape_open(struct mn_tape **out, struct mn_device *device, int training) {
-  *out = NULL;
-  struct mn_tape *tape = calloc(1, sizeof *tape);
+  struct mn_tape *tape = *out = calloc(1, sizeof *tape);
   if (!tape) return mn_fail(MN_NO_MEMORY, "no memory for a tape");
   tape->device = device;
   tape->training = training;
@@ -29,12 +28,8 @@ mn_status mn_tape_open(struct mn_tape **out, struct mn_device *device, int train
   if (status == MN_OK) status = mn_tape_clear_nonfinite(tape);
   if (status == MN_OK && device->hooks)
     status = mn_tape_host(tape, (void **)&tape->ranks, device->hooks->bytes);
-  if (status != MN_OK) {
-    mn_tape_close(tape);
-    return status;
-  }
-  *out = tape;
-  return MN_OK;
+  if (status != MN_OK) mn_tape_close(tape), *out = NULL;
+  return status;
 }
 
 void mn_tape_close(struct mn_tape *tape) {
@@ -199,12 +194,11 @@ mn_status mn_tape_run(struct mn_tape *tape, mn_status (*run)(void *data), void *
 
 static mn_status forward(void *data) {
   struct mn_tape *tape = data;
-  mn_status status = MN_OK;
-  for (struct mn_node *node = tape->first; node && status == MN_OK; node = node->next) {
+  for (struct mn_node *node = tape->first; node; node = node->next) {
     mn_heartbeat();
-    status = node->operation->forward(tape, node);
+    MN_TRY(node->operation->forward(tape, node));
   }
-  return tape->ranks && status == MN_OK ? tape->device->hooks->forwarded(tape) : status;
+  return tape->ranks ? tape->device->hooks->forwarded(tape) : MN_OK;
 }
 
 static mn_status apply_sink(struct mn_tape *tape, const struct mn_tensor *t) {
@@ -231,13 +225,12 @@ static mn_status update_node(struct mn_tape *tape, struct mn_node *node) {
 /* The scale of the updates, by the norm of all gradients, which are not stored. */
 static mn_status clip(struct mn_tape *tape) {
   const struct mn_clipping *c = tape->clipping;
-  struct mn_device *device = tape->device;
   int64_t count = 0;
   for (struct mn_node *node = tape->last; node; node = node->previous) {
     mn_heartbeat();
     if (node->operation->square) MN_TRY(node->operation->square(tape, node, c, &count));
   }
-  return mn_clip(device, c->scale, c->norm, c->squares, count, c->max);
+  return mn_clip(tape->device, c->scale, c->norm, c->squares, count, c->max);
 }
 
 static mn_status run_backward(struct mn_tape *tape) {

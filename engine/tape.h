@@ -27,7 +27,7 @@ struct mn_operation {
   /* Called by mn_tape_finish, when all buffers are allocated and all sinks are set; may be NULL. */
   mn_status (*bind)(struct mn_tape *tape, struct mn_node *node);
   mn_status (*forward)(struct mn_tape *tape, struct mn_node *node);
-  /* The gradients of what other nodes wrote, and the inputs of the next function for the others. */
+  /* Gives the inputs that other nodes wrote their gradients, and computes what `update` needs. */
   mn_status (*backward)(struct mn_tape *tape, struct mn_node *node);
   /* Appends squares of norms of the parameters' gradients to clipping->squares, of which *count are there.
    * NULL for an operation without parameters. */
@@ -61,7 +61,7 @@ struct mn_tape {
                       finite; its updates then do not write */
   int mark;        /* the next run's; 1 unless the caller sets another; never 0 */
   struct mn_node *first, *last;
-  int early; /* each node's update comes with its backward: gradients are stored, without an update */
+  int early; /* each node's `update` comes with its own backward: its sinks store gradients */
   const struct mn_clipping *clipping; /* borrowed; NULL if the tape does not clip */
   struct mn_tape_ranks *ranks;        /* what it does among ranks (engine/ranks/ranks.h); NULL for a single
                                          process */

@@ -21,7 +21,7 @@ mn_status mn_tensor_parameter(struct mn_device *device, struct mn_tensor **out, 
                               int64_t rows, int64_t cols, int64_t first, int64_t whole) {
   *out = NULL;
   MN_TRY(mn_tensor_check_shape(name, rows, cols));
-  struct mn_tensor *tensor = calloc(1, sizeof *tensor);
+  struct mn_tensor *tensor = *out = calloc(1, sizeof *tensor);
   if (!tensor) return mn_fail(MN_NO_MEMORY, "no memory for parameter %s", name);
   snprintf(tensor->name, sizeof tensor->name, "%s", name);
   tensor->rank = rank;
@@ -36,12 +36,8 @@ mn_status mn_tensor_parameter(struct mn_device *device, struct mn_tensor **out, 
   if (status == MN_OK && !tensor->value.low)
     status = mn_device_allocate_shared(device, tensor->value.planes[0] ? NULL : tensor->shared,
                                        &tensor->value.real, rows * cols, device->real);
-  if (status != MN_OK) {
-    mn_tensor_free(device, tensor);
-    return status;
-  }
-  *out = tensor;
-  return MN_OK;
+  if (status != MN_OK) mn_tensor_free(device, tensor), *out = NULL;
+  return status;
 }
 
 void mn_tensor_free(struct mn_device *device, struct mn_tensor *tensor) {
@@ -68,14 +64,13 @@ static mn_status keep_reals(struct mn_device *device, void **reals, int64_t coun
 mn_status mn_tensor_train(struct mn_device *device, struct mn_tensor *tensor, enum mn_epilogue_kind how,
                           const struct mn_rule *rule) {
   int64_t count = mn_tensor_count(tensor);
-  size_t real = device->real;
   /* An update does without memory for a vector, whose column sums are never stored as a gradient, and if the
    * GEMM needs none for the product (struct mn_epilogue, into). */
   const int stores =
       how != MN_UPDATE || (tensor->rank == 2 && device->type == MN_DEVICE_CPU && !mn_rule_by_gemm(rule));
   if (stores && !tensor->gradient)
-    MN_TRY(mn_device_allocate_shared(device, tensor->shared, &tensor->gradient, count, real));
-  if (how == MN_ADD) MN_TRY(mn_zero(device, tensor->gradient, (size_t)count * real));
+    MN_TRY(mn_device_allocate_shared(device, tensor->shared, &tensor->gradient, count, device->real));
+  if (how == MN_ADD) MN_TRY(mn_zero(device, tensor->gradient, (size_t)count * device->real));
   struct mn_update *update = &tensor->update;
   MN_TRY(keep_reals(device, &update->m, count, rule && mn_rule_keeps_m(rule)));
   MN_TRY(keep_reals(device, &update->v, count, rule && mn_rule_keeps_v(rule)));

@@ -163,24 +163,23 @@ MN_INLINE void forward_at(const struct mn_block *b, enum mn_plane_kind planes, u
     plane.to[c] = mn_to_plane(plane.kind, (float)output(g, ops, c), plane.factor);
 }
 
-/* Writes dz of the group and adds to its chunk's column sums. Of the loss, whose gradient dy is then, the
- * group's part is stored too. */
+/* Writes dz of the group and adds to its chunk's column sums. Under a loss dy is its gradient, and the
+ * group's part of it is stored too. */
 MN_INLINE float backward_at(const struct mn_block *b, enum mn_plane_kind planes, unsigned ops, const real *dy,
                             int64_t row, int64_t c0, struct group g, real *poison) {
-  const int64_t at = row * b->channels + c0, plane = mn_chunks(b->rows) * b->channels;
-  real loss = 0;
+  const int64_t at = row * b->channels + c0, each = mn_chunks(b->rows) * b->channels;
   if (!g.loss) {
     g.dy = dy + at;
   } else {
     g.target = (const real *)b->target + at;
     g.factor = (real)(2 * b->scale / ((double)b->rows * (double)b->channels));
-    loss = squared_error(&g, ops);
+    const real loss = squared_error(&g, ops);
     ((real *)b->loss_parts)[row * (b->channels / g.width) + c0 / g.width] = loss;
+    poison[0] += 0 * loss;
   }
   real *sums = (real *)b->sums + row / MN_CHUNK_ROWS * b->channels + c0;
   real *dz = b->dz->real ? (real *)b->dz->real + at : NULL;
-  poison[0] += 0 * loss;
-  return backward(&g, ops, dz, plane_at(b->dz, planes, at), sums, sums + plane, sums + 2 * plane, poison);
+  return backward(&g, ops, dz, plane_at(b->dz, planes, at), sums, sums + each, sums + 2 * each, poison);
 }
 
 /* Each chunk of rows has its own column sums, so no two tiles write the same ones. */
@@ -188,14 +187,14 @@ MN_INLINE struct mn_noticed tile(const struct mn_block *b, enum mn_epilogue_kind
                                  enum mn_plane_kind planes, unsigned ops, int lanes, const real *d,
                                  struct mn_tile t) {
   const int64_t width = ops & MN_OP_NORM ? b->channels / b->groups : t.cols;
-  const int64_t plane = mn_chunks(b->rows) * b->channels;
+  const int64_t each = mn_chunks(b->rows) * b->channels;
   real poison[MN_LANES] = {0};
   float largest = 0;
   for (int64_t row = t.row; row < t.row + t.rows; row++) {
     if (kind != MN_BLOCK && row % MN_CHUNK_ROWS == 0)
       for (int i = 0; i < 3; i++)
         if (ops & (i == 0 ? MN_OP_BIAS : MN_OP_NORM))
-          memset((real *)b->sums + i * plane + row / MN_CHUNK_ROWS * b->channels + t.col, 0,
+          memset((real *)b->sums + i * each + row / MN_CHUNK_ROWS * b->channels + t.col, 0,
                  (size_t)t.cols * sizeof(real));
     for (int64_t c0 = t.col; c0 < t.col + t.cols; c0 += width) {
       struct group g = group_at(b, ops, row, c0, width, lanes, kind == MN_BLOCK_BACKWARD);
@@ -248,6 +247,6 @@ struct mn_noticed mn_block_tile_cpu(const struct mn_device *device, const struct
 void mn_block_end_cpu(struct mn_device *device, const struct mn_epilogue *e, struct mn_noticed found) {
   struct mn_scale *scale = e->kind != MN_BLOCK && e->block->dz->planes[0] ? e->block->dz->scale : NULL;
   if (scale) scale->largest = fmaxf(scale->largest, found.largest);
-  /* Of a scaled plane, values that it cannot hold are as bad as those that are not finite. */
+  /* Values that a scaled plane cannot hold are as bad as those that are not finite. */
   if (!(found.poison == 0) || (scale && found.largest * scale->factor > MN_FP16_MOST)) mn_raise(device);
 }

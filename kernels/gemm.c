@@ -36,7 +36,10 @@ static int64_t unit_of(const struct mn_epilogue *e, int64_t cols) {
 
 /* Computes p, unless p->d is there already, tile by tile; e, if it is of tiles, is applied to each. */
 static mn_status compute(struct mn_device *device, const struct mn_product *p, const struct mn_epilogue *e) {
-  enum { PARALLEL_WORK = 300000, EPILOGUE = 16 }; /* multiply-adds worth more threads; of an element's */
+  enum {
+    PARALLEL_WORK = 300000,
+    EPILOGUE = 16
+  }; /* multiply-adds that are worth more threads; an element's */
   MN_TRY(mn_team_take(device));
   const struct mn_tile size = tile_size(p->rows, p->cols, unit_of(e, p->cols));
   const int64_t down = parts(p->rows, size.rows), tiles = down * parts(p->cols, size.cols);
@@ -123,13 +126,11 @@ mn_status mn_gemm_cpu(struct mn_device *device, enum mn_form form, const struct 
                       const struct mn_operand *b, const struct mn_epilogue *epilogue) {
   int64_t rows = form == MN_TN ? a->cols : a->rows, depth = form == MN_TN ? a->rows : a->cols;
   int64_t cols = form == MN_NT ? b->rows : b->cols;
-  MN_REQUIRE(depth == (form == MN_NT ? b->cols : b->rows));
-  MN_REQUIRE(rows > 0 && cols > 0 && depth > 0);
+  MN_REQUIRE(rows > 0 && cols > 0 && depth > 0 && depth == (form == MN_NT ? b->cols : b->rows));
   int planes = device->planes > 0;
   MN_REQUIRE(!planes || (a->planes[0] && b->planes[0] && !a->stale && !b->stale));
   const real *pa = planes ? a->planes[0] : a->real, *pb = planes ? b->planes[0] : b->real;
   const real alpha = planes && device->scaled ? 1 / ((real)a->scale->factor * (real)b->scale->factor) : 1;
-
   struct mn_product p = {form, pa, pb, epilogue->into, alpha, 0, rows, cols, depth};
   if ((epilogue->kind == MN_ADD || epilogue->kind == MN_UPDATE) && *device->nonfinite) return MN_OK;
   if (epilogue->kind == MN_ADD) p.beta = 1;

@@ -145,7 +145,7 @@ typedef mn_status mn_narrow_function(struct mn_device *device, float *out, const
  * files or mn_NAME_cuda in the .cu files, of the type mn_NAME_function. The struct, the declarations and the
  * tables (device.c, device.cu) are generated from the lists, so an entry without an implementation does not
  * link. */
-#define MN_COMPUTE(REAL)                                                                                     \
+#define MN_KERNELS(REAL, DEVICE, AS, CUDA)                                                                   \
   REAL(gemm)                                                                                                 \
   REAL(epilogue)                                                                                             \
   REAL(column_sums)                                                                                          \
@@ -157,9 +157,7 @@ typedef mn_status mn_narrow_function(struct mn_device *device, float *out, const
   REAL(round)                                                                                                \
   REAL(rescale)                                                                                              \
   REAL(narrow)                                                                                               \
-  REAL(uniform)
-#define MN_KERNELS(REAL, DEVICE, AS, CUDA)                                                                   \
-  MN_COMPUTE(REAL)                                                                                           \
+  REAL(uniform)                                                                                              \
   DEVICE(number) CUDA(stack) CUDA(stack_parts) MN_MEMORY(DEVICE, AS, CUDA) MN_STREAMS(DEVICE, AS, CUDA)
 
 #define MN_KERNEL_POINTER(name, ...) mn_##name##_function *name;

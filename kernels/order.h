@@ -22,7 +22,7 @@ enum {
  * round pairs each x with sum − x (mod count), and a coin that both know, as it is of their larger one,
  * says whether they change places. Two that are not paired part with probability 1/2 in each round. */
 struct mn_shuffle {
-  uint32_t sums[MN_ORDER_ROUNDS], keys[MN_ORDER_ROUNDS]; /* random; of a sum its share of 2³² */
+  uint32_t sums[MN_ORDER_ROUNDS], keys[MN_ORDER_ROUNDS]; /* random; a round's sum is sums[r]·count/2³² */
 };
 
 /* An epoch's. The rows have numbers in the order of their extents, as many to each extent, so that each

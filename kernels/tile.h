@@ -11,7 +11,7 @@ struct mn_tile {
   int64_t row, rows, col, cols;
 };
 
-/* d = alpha·a·b + beta·d in `form`, as mn_gemm; d is not read if beta is 0. With a NULL, d is what it is. */
+/* d = alpha·a·b + beta·d in `form`, as mn_gemm; d is not read if beta is 0. Without a, d is there already. */
 struct mn_product {
   enum mn_form form;
   const real *a, *b;
@@ -34,7 +34,8 @@ struct mn_noticed {
 };
 
 /* Applies a block epilogue to a tile of d, which has whole chunks of rows and whole groups. Without
- * normalisation a row of the tile is a group: for the loss, the whole row. mn_block_end follows the last. */
+ * normalisation a row of the tile is a group: for the loss, the whole row.
+ * mn_block_end_cpu follows the last. */
 struct mn_noticed mn_block_tile_cpu(const struct mn_device *device, const struct mn_epilogue *epilogue,
                                     void *d, struct mn_tile tile);
 void mn_block_end_cpu(struct mn_device *device, const struct mn_epilogue *epilogue,

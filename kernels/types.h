@@ -48,14 +48,6 @@ enum mn_plane_kind { MN_NO_PLANES, MN_PLANES_BF16, MN_PLANES_FP16, MN_PLANES_FP1
 extern const char *const mn_precision_words[]; /* NULL-terminated */
 MN_API const char *mn_precision_name(enum mn_precision precision);
 
-struct mn_kernels;
-struct mn_cuda;
-struct mn_ranks;
-struct mn_tape_hooks;
-struct mn_collectives;
-struct mn_scale;
-struct mn_arrival;
-
 /* Runs what it is given, in order. Opened by mn_device_open (kernels/device.h); one thread at a time, except
  * for host memory and download_beside (kernels/memory.h). */
 struct mn_device {
@@ -97,7 +89,7 @@ struct mn_device {
                           ("13.1.0"), by which results may differ; "" on the CPU */
   int64_t allocations; /* by mn_device_allocate, made so far; steps do not allocate */
   size_t bytes;        /* allocated by it now */
-  int all_threads;     /* so have tapes of small and medium products (engine/tape.h) */
+  int all_threads;     /* for every product; else small ones take fewer (engine/tape.h) */
   const struct mn_tape_hooks *hooks; /* what ranks add (engine/hooks.h), or NULL */
 };
 

@@ -95,8 +95,7 @@ static mn_status square(struct mn_tape *tape, struct mn_node *node, const struct
  * written where it stores. */
 static mn_status bind(struct mn_tape *tape, struct mn_node *node) {
   struct saved *saved = node->saved;
-  struct mn_block *b = &saved->block;
-  if (!node->inputs[WEIGHT]) b->z = node->inputs[X]->value.real;
+  if (!node->inputs[WEIGHT]) saved->block.z = node->inputs[X]->value.real;
   if (!tape->training) return MN_OK;
   const struct mn_tensor *weight = node->inputs[WEIGHT];
   const struct mn_epilogue *dx = node->sinks[X];
@@ -223,12 +222,8 @@ MN_WORDS(plan, enum mn_plan, MN_PLANS, [MN_PLAN_NONE] = "none", [MN_PLAN_ACTIVAT
 static mn_status record_block(struct mn_tape *tape, struct mn_tensor **y, struct mn_tensor *x,
                               const struct mn_layer *layer) {
   *y = x;
-  for (const unsigned *ops = plans[layer->plan]; *ops; ops++) {
-    if (*ops == SUM)
-      MN_TRY(mn_add_record(tape, y, *y, *y));
-    else
-      MN_TRY(mn_block_ops_record(tape, y, *y, layer, *ops));
-  }
+  for (const unsigned *ops = plans[layer->plan]; *ops; ops++)
+    MN_TRY(*ops == SUM ? mn_add_record(tape, y, *y, *y) : mn_block_ops_record(tape, y, *y, layer, *ops));
   return MN_OK;
 }
 
@@ -238,7 +233,6 @@ const struct mn_block *mn_block_saved(const struct mn_tensor *y, const struct mn
   mn_abort(__FILE__, __LINE__, "a block's output");
 }
 
-/* The message names the nearest divisors. */
 mn_status mn_block_check_groups(int64_t channels, int64_t groups) {
   if (groups >= 1 && channels % groups == 0) return MN_OK;
   int64_t below = groups < 1 ? 1 : groups > channels ? channels : groups, above = below;

@@ -1,8 +1,6 @@
 /* Launches: some short steps, or one batch, that the device is given at a time. */
 #include "train/launch.h"
 
-#include "kernels/clock.h"
-
 #define LAUNCH_BYTES ((size_t)256 << 20) /* of rows, at most, in a launch of several steps */
 
 /* Steps in a launch. Several if they are short: then giving each of them would take longer than the step.
@@ -22,15 +20,13 @@ static int64_t steps_a_launch(const struct mn_trainer *t) {
 
 /* The launches are in memory of the pass, except for the pinned part. */
 mn_status mn_launches_open(struct mn_trainer *t) {
-  struct mn_device *device = t->model->device;
   struct mn_tape *tape = t->pass->tape;
   struct mn_pinned *pinned;
   MN_TRY(mn_tape_host(tape, (void **)&t->launches, MN_LAUNCHES * sizeof *t->launches));
-  MN_TRY(mn_allocate_host(device, (void **)&pinned, MN_LAUNCHES * sizeof *pinned));
+  MN_TRY(mn_allocate_host(t->model->device, (void **)&pinned, MN_LAUNCHES * sizeof *pinned));
   for (int i = 0; i < MN_LAUNCHES; i++) {
     struct mn_launch *l = &t->launches[i];
     *l = (struct mn_launch){.trainer = t, .pinned = &pinned[i]};
-    l->pinned->nonfinite = 0;
     MN_TRY(mn_tape_device(tape, (void **)&l->rates, MN_LAUNCH_STEPS, sizeof *l->rates));
   }
   t->most = steps_a_launch(t);

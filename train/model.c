@@ -3,7 +3,6 @@
 
 #include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
 
 #include "kernels/clock.h"
 #include "kernels/ranks/collectives.h"
@@ -43,10 +42,9 @@ static int list_layers(const struct mn_model_config *c, struct mn_layer layers[M
 
 /* A layer's description of a parameter, under the model's name for it. */
 static struct mn_parameter describe_parameter(const struct mn_layer *layer, int index) {
-  struct mn_parameter p = layer->kind->parameter(layer, index);
-  char name[sizeof p.name];
-  snprintf(name, sizeof name, "%s", p.name);
-  snprintf(p.name, sizeof p.name, "%.31s.%.31s", layer->name, name);
+  const struct mn_parameter own = layer->kind->parameter(layer, index);
+  struct mn_parameter p = own;
+  snprintf(p.name, sizeof p.name, "%.31s.%.31s", layer->name, own.name);
   return p;
 }
 

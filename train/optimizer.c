@@ -50,10 +50,9 @@ void mn_optimizer_rates(const struct mn_optimizer *o, double rate, int64_t step,
 }
 
 mn_status mn_optimizer_rate(struct mn_optimizer *o, double rate, int64_t step) {
-  struct mn_device *device = o->model->device;
   mn_optimizer_rates(o, rate, step, o->host_rate);
   o->config.rule.rate = o->rate;
-  return mn_copy(device, o->rate, o->host_rate, sizeof o->host_rate);
+  return mn_copy(o->model->device, o->rate, o->host_rate, sizeof o->host_rate);
 }
 
 void mn_optimizer_at(struct mn_optimizer *o, const double *rate, double *norm) {

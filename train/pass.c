@@ -30,10 +30,9 @@ static mn_status record(struct mn_pass *pass, const struct mn_pass_config *confi
   const struct mn_model_config *c = &m->config;
   const struct mn_layer *last = &m->layers[m->depth - 1];
   struct mn_tape *tape = pass->tape;
-  int has_loss = kind == MN_PASS_EVALUATE || kind == MN_PASS_TRAIN;
-  int mse = has_loss && c->loss == MN_LOSS_MSE;
+  pass->reads_y = kind == MN_PASS_EVALUATE || kind == MN_PASS_TRAIN;
+  int mse = pass->reads_y && c->loss == MN_LOSS_MSE;
   int fused = mse && kind == MN_PASS_TRAIN && last->kind->record_mse && last->plan >= MN_PLAN_BLOCK;
-  pass->reads_y = has_loss;
   MN_TRY(mn_tape_tensor(tape, &pass->x, "the input", pass->rows, c->inputs));
   pass->x->outside = config->outside;
   pass->x->keep = 1;
@@ -42,7 +41,7 @@ static mn_status record(struct mn_pass *pass, const struct mn_pass_config *confi
   pass->first_target = fused ? last->first : 0;
   if (mse) MN_TRY(mn_tape_tensor(tape, &pass->target, "the target", pass->rows, pass->targets));
   if (mse) pass->target->outside = config->outside;
-  if (has_loss && !mse && !config->outside)
+  if (pass->reads_y && !mse && !config->outside)
     MN_TRY(mn_tape_device(tape, (void **)&pass->labels, pass->rows, sizeof(int32_t)));
   if (!config->keep && kind != MN_PASS_SEEDED && mn_stack_fits(tape, pass->x, m->layers, m->depth, !mse))
     MN_TRY(mn_stack_record(tape, &pass->y, pass->x, m->layers, m->depth, pass->target, &pass->labels,
@@ -54,7 +53,7 @@ static mn_status record(struct mn_pass *pass, const struct mn_pass_config *confi
   if (fused && pass->y) {
     MN_TRY(last->kind->record_mse(tape, pass->y, last, pass->target, config->scale));
     pass->y = NULL;
-  } else if (has_loss && pass->y) {
+  } else if (pass->reads_y && pass->y) {
     MN_TRY(mn_loss_record(tape, pass->y, pass->target, &pass->labels, config->scale));
   }
   return mn_tape_finish(tape);

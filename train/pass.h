@@ -5,7 +5,6 @@
 #include "data/loader.h"
 #include "train/model.h"
 
-/* The purpose of a recorded pass over a model. */
 enum mn_pass_kind {
   MN_PASS_PREDICT,  /* y */
   MN_PASS_FORWARD,  /* y in the form that the GEMM of a next layer would read, and in no other */
@@ -14,7 +13,6 @@ enum mn_pass_kind {
   MN_PASS_SEEDED,   /* y, and the gradients of Σ dy·y for a dy that the caller writes to y->gradient */
 };
 
-/* A tape over a model for batches of one size. */
 struct mn_pass {
   struct mn_model *model;
   struct mn_tape *tape;

@@ -108,10 +108,9 @@ mn_status mn_trainer_open(struct mn_trainer **out, struct mn_model *model, struc
 
 void mn_trainer_close(struct mn_trainer *t) {
   if (!t) return;
-  struct mn_device *device = t->model->device;
   mn_loader_close(t->loader); /* which waits for the device */
   mn_optimizer_at(t->optimizer, NULL, NULL);
-  if (t->launches) mn_release_host(device, t->launches->pinned);
+  if (t->launches) mn_release_host(t->model->device, t->launches->pinned);
   mn_pass_close(t->pass);
   free(t);
 }
@@ -162,10 +161,9 @@ static mn_status give(void *data) {
 static void end_step(struct mn_launch *l, int64_t batch) {
   struct mn_trainer *t = l->trainer;
   struct mn_progress *p = &t->progress;
-  int clips = t->optimizer->config.clip > 0;
   const double unit = mn_model_loss_unit(t->model);
   t->loss = t->skipping ? NAN : t->sum / t->optimizer->config.accumulate * (unit > 0 ? unit : 1);
-  t->norm = t->skipping || !clips ? NAN : l->pinned->results[batch].norm;
+  t->norm = t->optimizer->config.clip > 0 && !t->skipping ? l->pinned->results[batch].norm : NAN;
   t->rate = l->pinned->rates[batch][MN_RATE];
   t->skipped = t->skipping ? &t->fault : NULL;
   p->step++;

@@ -77,9 +77,6 @@ struct mn_progress {
   int64_t skipped_running; /* … and how many of the last steps in a row */
 };
 
-struct mn_launch; /* steps given to the device */
-struct mn_evaluator;
-
 struct mn_trainer {
   struct mn_model *model;
   struct mn_optimizer *optimizer;

@@ -5,8 +5,6 @@
 #ifndef MN_TRAIN_CHECKPOINT_ATOMIC_FILE_H
 #define MN_TRAIN_CHECKPOINT_ATOMIC_FILE_H
 
-#include <stddef.h>
-
 #include "kernels/status.h"
 
 enum { MN_ATOMIC_FILE_PATH = 4096 };

@@ -1,4 +1,4 @@
-/* Checkpoints: a model, its optimiser and the progress of its training in one HDF5 file, laid out so that
+/* Checkpoints: a model, its optimizer and the progress of its training in one HDF5 file, laid out so that
  * PyTorch can read /model as a state_dict. The layout stands at the head of layout.c. */
 #ifndef MN_TRAIN_CHECKPOINT_CHECKPOINT_H
 #define MN_TRAIN_CHECKPOINT_CHECKPOINT_H

@@ -147,7 +147,7 @@ const char *mn_text_find(const struct mn_text *texts, int count, const char *nam
 
 void mn_checkpoint_free(struct mn_checkpoint *checkpoint) {
   if (!checkpoint) return;
-  for (int i = 0; checkpoint->tensors && i < checkpoint->tensor_count; i++)
+  for (int i = 0; i < checkpoint->tensor_count; i++)
     for (int k = 0; k < MN_CHECKPOINT_ARRAYS; k++) free(checkpoint->tensors[i].arrays[k]);
   for (int i = 0; i < MN_SIDES * MN_CHECKPOINT_STANDARD; i++)
     free(checkpoint->standard[i / MN_CHECKPOINT_STANDARD][i % MN_CHECKPOINT_STANDARD].value);

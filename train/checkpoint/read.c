@@ -2,7 +2,6 @@
  * message lists all tensors that do not fit (misfits.c); each value that has a checksum is compared with it.
  * The values of a model are read in the same way from weights alone (weights.c). */
 #include <inttypes.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -10,7 +9,6 @@
 #include "data/hdf5/file.h"
 #include "data/hdf5/hdf5.h"
 #include "kernels/text.h"
-#include "kernels/types.h"
 #include "train/checkpoint/reader.h"
 
 /* The message for content that a minnow checkpoint does not have. */

@@ -2,7 +2,6 @@
 #include "train/checkpoint/checkpoint.h"
 
 #include <signal.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
@@ -39,8 +38,7 @@ static mn_status write_attribute(struct writer *writer, hid_t object, const char
 }
 
 static mn_status write_text(struct writer *writer, hid_t object, const char *name, const char *text) {
-  size_t length = strlen(text);
-  hid_t type = mn_hdf5_text_type(length);
+  hid_t type = mn_hdf5_text_type(strlen(text));
   mn_status status =
       type < 0 ? write_failed(writer, name) : write_attribute(writer, object, name, type, type, 0, text);
   if (type >= 0) H5Tclose(type);
