@@ -53,9 +53,8 @@ static mn_status find_class_names(struct mn_session *s) {
 }
 
 /* Refuses rows that the run drew by an order that this minnow does not have: MN_USAGE. */
-static mn_status check_draw(const struct mn_session *s, const struct mn_dataset *whole, const char *remedy) {
-  const int single = whole->rows <= MN_DATASET_STRATIFIED / whole->inputs; /* else they follow the order */
-  if (mn_resume_find(s, single ? MN_VALIDATION_DRAW : MN_ORDER_NAME)) return MN_OK;
+static mn_status check_draw(const struct mn_session *s, const char *remedy) {
+  if (mn_resume_find(s, MN_VALIDATION_DRAW)) return MN_OK;
   return mn_fail(MN_USAGE, "%s held rows out as minnow 0.3.0 draws them, which goes on with it; %s",
                  s->from_path, remedy);
 }
@@ -81,7 +80,7 @@ mn_status mn_session_open_file(struct mn_session *s) {
     return mn_fail(MN_USAGE, "--validation %g, but %s has a test part; %s", o->validation, o->data,
                    s->from ? "--data names rows without one" : "leave --validation out");
   s->whole = s->train->rows;
-  if (s->from) MN_TRY(check_draw(s, s->train, "--init begins a run with its weights"));
+  if (s->from) MN_TRY(check_draw(s, "--init begins a run with its weights"));
   MN_TRY(open_rows(s, &s->test, MN_PART_TRAIN, 1));
   MN_TRY(mn_dataset_hold_out(&s->test, MN_PART_TEST, o->validation, o->seed, 1));
   return mn_dataset_hold_out(&s->train, MN_PART_TRAIN, o->validation, o->seed, 1);
@@ -136,7 +135,7 @@ static mn_status are_the_runs(struct mn_session *s, int *same) {
   *same =
       trained && rows - held_out == strtoll(trained, NULL, 10) && s->test->inputs == s->from->model.inputs &&
       (s->test->classes || s->test->outputs == 0 || s->test->outputs == mn_model_outputs(&s->from->model));
-  if (*same) MN_TRY(check_draw(s, s->test, "--part all takes all rows"));
+  if (*same) MN_TRY(check_draw(s, "--part all takes all rows"));
   if (!*same || !then || s->test->outputs == 0) return MN_OK; /* y is in the fingerprint */
   MN_TRY(read_part(s, MN_PART_TRAIN, &train));
   MN_TRY(read_part(s, MN_PART_TEST, &test));
