@@ -9,7 +9,7 @@ enum { MN_X, MN_Y, MN_SIDES }; /* of a row */
 /* What the columns of x or y are standardised by: (value − mean[c])·inverse[c] in double, where inverse is
  * 1/scale. All are NULL if values are taken as they are. */
 struct mn_standard {
-  double *mean, *scale, *inverse; /* [columns], in one allocation */
+  double *mean, *scale, *inverse; /* [columns], in one allocation, which `mean` begins */
 };
 
 /* Each column's mean, deviation √(Σ(x − mean)²/rows), smallest and largest value, and the divisor that

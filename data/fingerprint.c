@@ -64,7 +64,7 @@ static void add(struct mn_fingerprint *f, const struct mn_dataset *d, size_t rea
   __atomic_add_fetch(&f->sample, sample, __ATOMIC_RELAXED);
 }
 
-static uint64_t hash_shape(const struct mn_dataset *d, uint64_t sum) {
+static uint64_t hash_header(const struct mn_dataset *d, uint64_t sum) {
   const char *const words[] = {d->x_name, d->y_name, d->x_type, d->y_type};
   const int64_t shape[] = {d->rows, d->inputs, d->outputs, d->classes};
   for (int i = 0; i < 4; i++)
@@ -74,8 +74,8 @@ static uint64_t hash_shape(const struct mn_dataset *d, uint64_t sum) {
 
 void mn_fingerprint_end(struct mn_fingerprint *f, const struct mn_dataset *d, int whole) {
   f->whole = whole;
-  f->sample = hash_shape(d, f->sample);
-  f->rows = whole ? hash_shape(d, f->rows) : 0;
+  f->sample = hash_header(d, f->sample);
+  f->rows = whole ? hash_header(d, f->rows) : 0;
 }
 
 mn_status mn_read_sample(struct mn_dataset *dataset, const struct mn_rows_form *form,

@@ -21,6 +21,10 @@ struct mn_rows_form {
   int threads; /* the most that read: a rank's share of its host's cores; 0 for one a core */
 };
 
+/* Copies mean and scale, [columns]; NULL: values are taken as they are. MN_NO_MEMORY: it is as before. */
+mn_status mn_standard_set(struct mn_standard *standard, int64_t columns, const double *mean,
+                          const double *scale);
+
 /* Rows in the host's memory or the device's; y is NULL without targets. `largest`: the
  * largest finite |value| of each row of x, or NULL. `fingerprint`: rows that are read are added to it, or
  * NULL. */

@@ -61,7 +61,7 @@ struct mn_tape {
                       finite; its updates then do not write */
   int mark;        /* the next run's; 1 unless the caller sets another; never 0 */
   struct mn_node *first, *last;
-  int early; /* each node's `update` comes with its own backward: its sinks store gradients */
+  int early; /* each node's `update` comes with its own backward, and stores gradients */
   const struct mn_clipping *clipping; /* borrowed; NULL if the tape does not clip */
   struct mn_tape_ranks *ranks;        /* what it does among ranks (engine/ranks/ranks.h); NULL for a single
                                          process */

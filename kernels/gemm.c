@@ -36,10 +36,8 @@ static int64_t unit_of(const struct mn_epilogue *e, int64_t cols) {
 
 /* Computes p, unless p->d is there already, tile by tile; e, if it is of tiles, is applied to each. */
 static mn_status compute(struct mn_device *device, const struct mn_product *p, const struct mn_epilogue *e) {
-  enum {
-    PARALLEL_WORK = 300000,
-    EPILOGUE = 16
-  }; /* multiply-adds that are worth more threads; an element's */
+  /* In multiply-adds: the work from which more threads pay, and the epilogue of an element. */
+  enum { PARALLEL_WORK = 300000, EPILOGUE = 16 };
   MN_TRY(mn_team_take(device));
   const struct mn_tile size = tile_size(p->rows, p->cols, unit_of(e, p->cols));
   const int64_t down = parts(p->rows, size.rows), tiles = down * parts(p->cols, size.cols);

@@ -3,9 +3,8 @@
 
 #include <math.h>
 #include <stdio.h>
-#include <stdlib.h>
 
-#include "data/dataset.h"
+#include "data/placement.h"
 
 mn_status mn_model_check_data(const struct mn_model_config *c, const char *model, struct mn_dataset *d,
                               const char *data, int targets) {
@@ -33,21 +32,12 @@ mn_status mn_model_check_data(const struct mn_model_config *c, const char *model
 static mn_status standardize(struct mn_model *model, int side, const double *mean, const double *scale) {
   const char *what = side == MN_X ? "input" : "target";
   const int64_t count = side == MN_X ? model->config.inputs : mn_model_outputs(&model->config);
-  struct mn_standard *s = &model->standard[side];
   for (int64_t i = 0; mean && i < count; i++)
     if (!isfinite(mean[i]) || !isfinite(scale[i]) || !(scale[i] > 0) || !isfinite(1 / scale[i]))
       return mn_fail(MN_USAGE,
                      "%s %ld has the mean %g and the scale %g: finite ones, a scale of 1e-308 or more, work",
                      what, (long)i, mean[i], scale[i]);
-  double *all = mean ? malloc(3 * (size_t)count * sizeof *all) : NULL;
-  if (mean && !all)
-    return mn_fail(MN_NO_MEMORY, "no memory for the means and scales of %ld %ss", (long)count, what);
-  free(s->mean);
-  *s = (struct mn_standard){0};
-  if (mean) *s = (struct mn_standard){all, all + count, all + 2 * count};
-  for (int64_t i = 0; mean && i < count; i++)
-    s->mean[i] = mean[i], s->scale[i] = scale[i], s->inverse[i] = 1 / scale[i];
-  return MN_OK;
+  return mn_standard_set(&model->standard[side], count, mean, scale);
 }
 
 mn_status mn_model_standardize(struct mn_model *model, const double *mean, const double *scale) {

@@ -3,7 +3,7 @@
 #include "engine/ranks/ranks.h"
 
 struct saved {
-  struct mn_scatter scatter; /* to the gradient of y, if a sink reads it */
+  struct mn_scatter scatter; /* its piece is the gradient of y, if a sink reads it */
   struct mn_arrival arrival;
   int partial;
 };

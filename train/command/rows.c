@@ -88,40 +88,28 @@ mn_status mn_session_open_file(struct mn_session *s) {
 
 /* ---- the rows of --part ---- */
 
-/* 1/scale of what a side was standardised by; NULL if it was not. The caller frees it. */
-static mn_status invert_scale(const struct mn_checkpoint_tensor standard[2], double **inverse) {
-  const double *scale = standard[1].value;
-  if (!scale) return MN_OK;
-  if (!(*inverse = malloc((size_t)standard[1].cols * sizeof **inverse)))
-    return mn_fail(MN_NO_MEMORY, "no memory to compare rows");
-  for (int64_t i = 0; i < standard[1].cols; i++) (*inverse)[i] = 1 / scale[i];
-  return MN_OK;
-}
-
-/* Opens a part of the rows that --validation divided, and samples it as the run read it. */
+/* Opens a part of the rows that --validation divided, and samples it as the run read it. The caller closes *d
+ * and frees what the form has. */
 static mn_status sample_part(struct mn_session *s, enum mn_part part, struct mn_dataset **d,
-                             double *inverse[MN_SIDES], struct mn_fingerprint *out) {
+                             struct mn_rows_form *form, struct mn_fingerprint *out) {
   const struct mn_checkpoint *c = s->from;
-  const size_t real = c->tensors[0].real;
   MN_TRY(open_rows(s, d, MN_PART_TRAIN, 1));
   MN_TRY(mn_dataset_hold_out(d, part, s->options.validation, c->progress.seed, 1));
-  struct mn_dataset *rows = *d;
-  struct mn_rows_form form = {.real = real, .x_row = (size_t)rows->inputs * real, .threads = 1};
-  form.y_row = rows->classes ? sizeof(int32_t) : (size_t)rows->outputs * real;
-  for (int side = 0; side < (rows->classes ? MN_Y : MN_SIDES); side++) {
-    MN_TRY(invert_scale(c->standard[side], &inverse[side]));
-    form.standard[side] =
-        (struct mn_standard){c->standard[side][0].value, c->standard[side][1].value, inverse[side]};
+  form->x_row = (size_t)(*d)->inputs * form->real;
+  form->y_row = (*d)->classes ? sizeof(int32_t) : (size_t)(*d)->outputs * form->real;
+  for (int side = 0; side < ((*d)->classes ? MN_Y : MN_SIDES); side++) {
+    const struct mn_checkpoint_tensor *t = c->standard[side];
+    MN_TRY(mn_standard_set(&form->standard[side], t[1].cols, t[0].value, t[1].value));
   }
-  return mn_read_sample(rows, &form, out, NULL);
+  return mn_read_sample(*d, form, out, NULL);
 }
 
 static mn_status read_part(struct mn_session *s, enum mn_part part, struct mn_fingerprint *out) {
   struct mn_dataset *d = NULL;
-  double *inverse[MN_SIDES] = {NULL, NULL};
-  const mn_status status = sample_part(s, part, &d, inverse, out);
+  struct mn_rows_form form = {.real = s->from->tensors[0].real, .threads = 1};
+  const mn_status status = sample_part(s, part, &d, &form, out);
   mn_dataset_close(d);
-  free(inverse[MN_X]), free(inverse[MN_Y]);
+  for (int side = 0; side < MN_SIDES; side++) free(form.standard[side].mean);
   return status;
 }
 
