@@ -31,6 +31,8 @@ HDF5_LIBS   := $(shell pkg-config --libs hdf5-serial 2>/dev/null || pkg-config -
 JSON_CFLAGS := $(shell pkg-config --cflags jansson 2>/dev/null)
 JSON_LIBS   := $(shell pkg-config --libs jansson 2>/dev/null || echo -ljansson)
 HASH_LIBS   := $(shell pkg-config --libs libxxhash 2>/dev/null || echo -lxxhash)
+# What reads CSV. A build without it reads HDF5 alone.
+CSV_LIBS    := $(if $(shell echo 'int main(void){return csv_init(0,0);}' | $(CC) -include csv.h -xc -o /dev/null - -lcsv 2>/dev/null && echo 1),-lcsv)
 CMOCKA_LIBS := -lcmocka
 
 # clang warns of each `omp simd` that it does not follow; the loop is only slower.
@@ -39,8 +41,8 @@ WARN     := -Wall -Wextra -Wno-unused-parameter -Wshadow -Wstrict-prototypes -Wm
             $(if $(filter 1,$(WERROR)),-Werror)
 HARDEN   := $(if $(SANITIZE),-fsanitize=$(SANITIZE) -fno-omit-frame-pointer -fno-sanitize-recover=all)
 override CFLAGS += -std=c11 -D_GNU_SOURCE -I. $(OPTIMIZE) $(WARN) $(HARDEN) -fPIC -fvisibility=hidden -fopenmp -ffp-contract=off -fno-math-errno \
-            -fno-trapping-math $(HDF5_CFLAGS) $(JSON_CFLAGS) $(if $(filter 1,$(CUDA)),-DMN_CUDA)
-override LDLIBS += $(HDF5_LIBS) $(JSON_LIBS) $(HASH_LIBS) -lpthread -ldl -lm
+            -fno-trapping-math $(HDF5_CFLAGS) $(JSON_CFLAGS) $(if $(filter 1,$(CUDA)),-DMN_CUDA) $(if $(CSV_LIBS),-DMN_CSV)
+override LDLIBS += $(HDF5_LIBS) $(JSON_LIBS) $(HASH_LIBS) $(CSV_LIBS) -lpthread -ldl -lm
 override LDFLAGS += $(HARDEN) -fopenmp
 
 comma := ,

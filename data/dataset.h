@@ -33,6 +33,7 @@ struct mn_dataset {
   size_t parallel;             /* 4 or 8 if several threads may read x as reals of this width; else 0 */
   size_t y_parallel;           /* the same of real targets y */
   int64_t alone; /* 1 + the only class there is; −1 − a class held out whole or not at all; else 0 */
+  const int64_t *numbers; /* [rows]: of the rows in their file, if some were left out; else NULL */
   const struct mn_fingerprinting *fingerprinting; /* of its rows (data/fingerprint.h), or NULL */
   /* Reads rows first … first + count: x as [count, I] and y as [count, K] reals of `real` bytes (4: float, 8:
    * double), or as int32 labels [count]. NULL skips x or y; y must be NULL if outputs is 0. MN_USAGE: rows, a

@@ -176,9 +176,10 @@ static mn_status held_out_read(struct mn_dataset *dataset, int64_t first, int64_
 }
 
 int64_t mn_dataset_row(const struct mn_dataset *dataset, int64_t row) {
-  if (dataset->read != held_out_read) return row;
-  const struct stretch *s = find_stretch((const struct held_out *)dataset, row);
-  return s->first + row - s->at;
+  const struct held_out *h = (const struct held_out *)dataset;
+  if (dataset->read != held_out_read) return dataset->numbers ? dataset->numbers[row] : row;
+  const struct stretch *s = find_stretch(h, row);
+  return mn_dataset_row(h->whole, s->first + row - s->at);
 }
 
 static void held_out_close(struct mn_dataset *dataset) {
@@ -195,6 +196,7 @@ static mn_status open_stretches(struct mn_dataset **dataset, const unsigned char
   h->base = *whole;
   h->base.read = held_out_read;
   h->base.close = held_out_close;
+  h->base.numbers = NULL; /* mn_dataset_row's */
   h->whole = whole;
   list(h, held, whole->rows, held_out);
   *dataset = &h->base;

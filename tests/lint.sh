@@ -35,18 +35,19 @@ may_include engine/ranks kernels kernels/ranks engine
 may_include layers kernels kernels/ranks engine engine/ranks
 may_include data kernels kernels/ranks engine
 may_include data/hdf5 kernels engine data
-may_include train kernels kernels/ranks engine engine/ranks layers data
+may_include data/csv kernels data
+may_include train kernels kernels/ranks engine engine/ranks layers data data/csv
 may_include train/checkpoint kernels engine engine/ranks layers data data/hdf5 train
 may_include train/runs kernels engine engine/ranks data/hdf5 train train/checkpoint
 may_include train/check kernels engine layers data data/hdf5 train
-may_include train/command kernels kernels/ranks engine engine/ranks layers data data/hdf5 train train/checkpoint train/runs train/check
+may_include train/command kernels kernels/ranks engine engine/ranks layers data data/csv data/hdf5 train train/checkpoint train/runs train/check
 may_include train/install train
-may_include tests kernels kernels/hopper kernels/ranks kernels/stack engine engine/ranks layers data data/hdf5 train train/checkpoint train/runs train/check train/command
+may_include tests kernels kernels/hopper kernels/ranks kernels/stack engine engine/ranks layers data data/csv data/hdf5 train train/checkpoint train/runs train/check train/command
 may_include tests/faults kernels
 may_include tests/peers kernels engine layers data train
 may_include tests/ranks kernels engine engine/ranks data train
 may_include tests/torn kernels engine data data/hdf5 train train/checkpoint train/runs train/check train/command tests
-may_include tests/fuzz kernels engine data data/hdf5 train train/checkpoint train/runs train/check train/command tests tests/torn
+may_include tests/fuzz kernels engine data data/csv data/hdf5 train train/checkpoint train/runs train/check train/command tests tests/torn
 
 # One line for each include of a file of ours, in quotes or angle brackets: FILE:LINE, its folder, the included file's folder, FILE,
 # the included file.

@@ -8,6 +8,7 @@
 #define MN_TRAIN_MINNOW_H
 
 #include "data/columns.h" /* what columns hold, to standardise x */
+#include "data/csv/csv.h"
 #include "data/dataset.h" /* rows */
 #include "data/dataset_file.h"
 #include "data/held_out.h"

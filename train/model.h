@@ -39,6 +39,7 @@ struct mn_model {
   int count;
   struct mn_standard standard[MN_SIDES]; /* what x and y are standardised by; owned */
   struct mn_class_names class_names;     /* of classes that are words; count 0 without; owned */
+  char *table;                           /* of the columns of a CSV (data/csv/csv.h); NULL without; owned */
   const struct mn_clipping *clipping;    /* an open optimizer's, if passes that train clip by it; else NULL */
 };
 

@@ -1,9 +1,9 @@
-/* The layout of checkpoints, format_version 2 and 3, and what writer and reader derive from it:
+/* The layout of checkpoints, format_version 2 to 4, and what writer and reader derive from it:
  *
  *   object                        type, shape                what
  *   ----------------------------  -------------------------  ------------------------------------------------
  *   /            format           string                     "minnow checkpoint"
- *                format_version   int64                      3 with /output or /classes,
+ *                format_version   int64                      4 with /table, 3 with /output or /classes,
  *                                                            else 2
  *                checksums        string                     of the datasets below (layout.h);
  *                                                            since minnow 0.3
@@ -28,6 +28,8 @@
  *   /output/mean, /output/scale   float64 [K]                the same of real targets: a prediction is the
  *                                                            last layer's output · scale + mean
  *   /classes/names                string [K]                 of classes that are words, sorted by their bytes
+ *   /table/columns                string [1]                 what the columns of a CSV are to the model, in
+ *                                                            JSON (data/csv/csv.h)
  *   /optimizer/momentum/…         the same names and shapes  only with SGD's momentum
  *   /optimizer/exp_avg/…          the same                   only with AdamW, and so is
  *   /optimizer/exp_avg_sq/…       the same                   this
@@ -47,15 +49,15 @@
  *   /fingerprint one string an item, in the order given
  *   /history     one string a change that a resumed run made, the newest last; there where there is one
  *
- * A model that was saved without its training (mn_model_save) has /model, /input, /output, /classes
- * and /fingerprint alone.
+ * A model that was saved without its training (mn_model_save) has /model, /input, /output, /classes,
+ * /table and /fingerprint alone.
  *
- * Below /model, /input, /output, /classes and the groups of /optimizer are datasets; all else are attributes.
- * Everything is little-endian. Strings are of fixed length, padded with zeros; integers and strings are
- * scalars but for `hidden`. Every dataset is contiguous, guarded by its line of `checksums`; version bounds
- * V110 give all of HDF5's own structures a checksum too, so no flipped bit goes unseen. No times are stored
- * and all links and attributes stay in their object's header: the same content gives the same bytes.
- * Files of format_version 1, whose datasets are chunked, lack some of this: a reader does without. */
+ * Below /model, /input, /output, /classes, /table and the groups of /optimizer are datasets; all else are
+ * attributes. Everything is little-endian. Strings are of fixed length, padded with zeros; integers and
+ * strings are scalars but for `hidden`. Every dataset is contiguous, guarded by its line of `checksums`;
+ * version bounds V110 give all of HDF5's own structures a checksum too, so no flipped bit goes unseen. No
+ * times are stored and all links and attributes stay in their object's header: the same content gives the
+ * same bytes. Files of format_version 1, in chunks, lack some of this: a reader does without. */
 #include "train/checkpoint/layout.h"
 
 #include <stdio.h>
@@ -151,7 +153,7 @@ void mn_checkpoint_free(struct mn_checkpoint *checkpoint) {
     for (int k = 0; k < MN_CHECKPOINT_ARRAYS; k++) free(checkpoint->tensors[i].arrays[k]);
   for (int i = 0; i < MN_SIDES * MN_CHECKPOINT_STANDARD; i++)
     free(checkpoint->standard[i / MN_CHECKPOINT_STANDARD][i % MN_CHECKPOINT_STANDARD].value);
-  free(checkpoint->class_names.names);
+  free(checkpoint->class_names.names), free(checkpoint->table);
   free(checkpoint->tensors);
   free(checkpoint);
 }

@@ -7,7 +7,7 @@
 #include "train/checkpoint/checkpoint.h"
 
 #define MN_CHECKPOINT_FORMAT "minnow checkpoint"
-enum { MN_CHECKPOINT_VERSION = 3 }; /* the newest */
+enum { MN_CHECKPOINT_VERSION = 4 }; /* the newest */
 
 /* An attribute that is a member of struct mn_checkpoint or of its tensors: a number of 8 bytes, an array of
  * such numbers, or a text; then the member is an enum, the text's index in `words`. */
@@ -39,6 +39,7 @@ extern const struct mn_checkpoint_field mn_checkpoint_tensor_fields[];
 extern const char *const mn_checkpoint_groups[MN_CHECKPOINT_ARRAYS];
 
 #define MN_CHECKPOINT_CLASSES "/classes" /* the group of `class_names`, in the dataset `names` */
+#define MN_CHECKPOINT_TABLE "/table"     /* the group of `table`, in the dataset `columns` */
 extern const char *const mn_checkpoint_standards[MN_SIDES]; /* the groups of `standard`: mean, scale */
 
 /* *ours: whether the root's attribute `format` is that of minnow's checkpoints. */

@@ -209,33 +209,51 @@ static mn_status read_sizes(struct mn_reader *reader) {
   return good ? MN_OK : refuse(reader, "model", "has sizes that make no model");
 }
 
-/* Reads the names of classes, if the file has any: as many as outputs, each greater than the one before. */
-static mn_status read_names(struct mn_reader *reader) {
-  struct mn_checkpoint *c = reader->checkpoint;
-  const int64_t outputs = mn_model_outputs(&c->model);
-  struct mn_hdf5_object names;
-  struct mn_hdf5_slab all = {.rank = 1, .count = {(hsize_t)outputs}, .elements = (hsize_t)outputs};
-  MN_TRY(find_object(reader, &reader->file.root, MN_CHECKPOINT_CLASSES "/names", MN_HDF5_DATASET, 1, &names));
-  if (names.kind == MN_HDF5_NOTHING) return MN_OK;
-  MN_TRY(mn_hdf5_check(&reader->file, &names));
-  const size_t width = names.element;
-  if (names.class != H5T_STRING || names.pointing || width >= MN_CLASS_NAME || names.rank != 1 ||
-      names.shape[0] != (hsize_t)outputs || outputs > MN_CLASSES_MOST)
-    return refuse(reader, MN_CHECKPOINT_CLASSES, "has no name of fixed length for each output");
-  char packed[MN_CLASSES_MOST * MN_CLASS_NAME];
-  c->class_names = (struct mn_class_names){outputs, calloc((size_t)outputs, sizeof *c->class_names.names)};
-  if (!c->class_names.names) return mn_fail(MN_NO_MEMORY, "no memory for the names of classes");
-  MN_TRY(mn_hdf5_read(&reader->file, &names, MN_HDF5_STORED, &all, packed));
-  MN_TRY(mn_sums_values(&reader->sums, &reader->file, MN_CHECKPOINT_CLASSES, "names", packed,
-                        (size_t)outputs * width));
+/* Reads a dataset of `count` texts of `width` bytes, at most, if the group has it; *out has a zero behind. */
+static mn_status read_texts(struct mn_reader *reader, const char *group, const char *name, int64_t count,
+                            size_t *width, char **out) {
+  struct mn_hdf5_object parent, texts;
+  struct mn_hdf5_slab all = {.rank = 1, .count = {(hsize_t)count}, .elements = (hsize_t)count};
+  MN_TRY(find_object(reader, &reader->file.root, group, MN_HDF5_GROUP, 1, &parent));
+  if (parent.kind == MN_HDF5_NOTHING) return MN_OK;
+  MN_TRY(find_object(reader, &parent, name, MN_HDF5_DATASET, 0, &texts));
+  MN_TRY(mn_hdf5_check(&reader->file, &texts));
+  if (texts.class != H5T_STRING || texts.pointing || texts.element > *width || texts.rank != 1 ||
+      texts.shape[0] != (hsize_t)count)
+    return refuse(reader, group, "has other texts");
+  *width = texts.element;
+  if (!(*out = calloc((size_t)count * *width + 1, 1)))
+    return mn_fail(MN_NO_MEMORY, "no memory for %s", group);
+  MN_TRY(mn_hdf5_read(&reader->file, &texts, MN_HDF5_STORED, &all, *out));
+  MN_TRY(mn_sums_values(&reader->sums, &reader->file, group, name, *out, (size_t)count * *width));
+  mn_hdf5_release(&texts);
+  mn_hdf5_release(&parent);
+  return MN_OK;
+}
+
+/* Copies the names of classes, one for each output, each greater than the one before. */
+static mn_status take_names(struct mn_reader *reader, const char *packed, int64_t outputs, size_t width) {
+  struct mn_class_names *names = &reader->checkpoint->class_names;
+  *names = (struct mn_class_names){outputs, calloc((size_t)outputs, sizeof *names->names)};
+  if (!names->names) return mn_fail(MN_NO_MEMORY, "no memory for the names of classes");
   for (int64_t k = 0; k < outputs; k++) {
-    memcpy(c->class_names.names[k], packed + (size_t)k * width,
-           mn_hdf5_text_length(names.padding, packed + (size_t)k * width, width));
-    if (k && strcmp(c->class_names.names[k - 1], c->class_names.names[k]) >= 0)
+    memcpy(names->names[k], packed + (size_t)k * width, width);
+    if (k && strcmp(names->names[k - 1], names->names[k]) >= 0)
       return refuse(reader, MN_CHECKPOINT_CLASSES, "is not in order");
   }
-  mn_hdf5_release(&names);
   return MN_OK;
+}
+
+/* Reads the names of classes and the table of columns, if the file has them. */
+static mn_status read_names(struct mn_reader *reader) {
+  const int64_t outputs = mn_model_outputs(&reader->checkpoint->model);
+  size_t width = MN_CLASS_NAME - 1, most = (size_t)1 << 28;
+  char *packed = NULL;
+  mn_status status = read_texts(reader, MN_CHECKPOINT_CLASSES, "names", outputs, &width, &packed);
+  if (status == MN_OK && packed) status = take_names(reader, packed, outputs, width);
+  free(packed);
+  MN_TRY(status);
+  return read_texts(reader, MN_CHECKPOINT_TABLE, "columns", 1, &most, &reader->checkpoint->table);
 }
 
 /* ---- the file ---- */
@@ -262,8 +280,8 @@ static mn_status check_format(struct mn_reader *reader) {
   return version.integer[0] < 1 ? refuse(reader, "format_version", "is below 1") : MN_OK;
 }
 
-/* A model without its training has two groups, a checkpoint five, or six with its history; /input, /output
- * and /classes are one more each. */
+/* A model without its training has two groups, a checkpoint five, or six with its history; /input, /output,
+ * /classes and /table are one more each. */
 static mn_status read_kind(struct mn_reader *reader) {
   hsize_t count;
   struct mn_hdf5_object group;
@@ -271,8 +289,9 @@ static mn_status read_kind(struct mn_reader *reader) {
   MN_TRY(mn_sums_read(&reader->sums, &reader->file));
   reader->checkpoint->checksums = reader->sums.lines;
   MN_TRY(mn_hdf5_members(&reader->file, &reader->file.root, NULL, NULL, &count));
-  const char *const more[] = {mn_checkpoint_standards[0], mn_checkpoint_standards[1], MN_CHECKPOINT_CLASSES};
-  for (int i = 0; i < 3; i++) {
+  const char *const more[] = {mn_checkpoint_standards[0], mn_checkpoint_standards[1], MN_CHECKPOINT_CLASSES,
+                              MN_CHECKPOINT_TABLE};
+  for (int i = 0; i < 4; i++) {
     MN_TRY(mn_hdf5_find(&reader->file, &reader->file.root, more[i], &group));
     count -= group.kind != MN_HDF5_NOTHING;
     mn_hdf5_release(&group);

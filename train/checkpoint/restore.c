@@ -106,5 +106,7 @@ mn_status mn_snapshot_restore(const struct mn_checkpoint *from, struct mn_model 
   MN_TRY(restore_standards(from, model));
   if (from->class_names.count && model->config.loss == MN_LOSS_CROSS_ENTROPY)
     MN_TRY(mn_model_name_classes(model, &from->class_names));
+  if (from->table && !model->table && !(model->table = strdup(from->table)))
+    return mn_fail(MN_NO_MEMORY, "no memory for the table of columns");
   return progress ? restore_progress(from, progress) : MN_OK;
 }

@@ -103,29 +103,34 @@ static mn_status write_group(struct writer *writer, const char *path,
   return H5Gclose(group) < 0 ? write_failed(writer, "a group") : MN_OK;
 }
 
-/* Names have the width of the longest. */
-static mn_status write_names(struct writer *writer) {
-  const struct mn_class_names *names = &writer->checkpoint->class_names;
-  const hsize_t count = (hsize_t)names->count;
+/* Writes a group with one dataset of `count` texts, each of `width` bytes. */
+static mn_status write_texts(struct writer *writer, const char *path, const char *name, hsize_t count,
+                             size_t width, const char *texts) {
   const struct mn_hdf5_slab all = {.rank = 1, .count = {count}};
-  size_t width = 1;
-  for (hsize_t k = 0; k < count; k++)
-    if (strlen(names->names[k]) > width) width = strlen(names->names[k]);
-  hid_t group =
-      H5Gcreate2(writer->file.root.id, MN_CHECKPOINT_CLASSES, H5P_DEFAULT, writer->creation, H5P_DEFAULT);
+  hid_t group = H5Gcreate2(writer->file.root.id, path, H5P_DEFAULT, writer->creation, H5P_DEFAULT);
   hid_t type = mn_hdf5_text_type(width);
-  hid_t dataset = group < 0 || type < 0 ? -1 : mn_hdf5_create(group, "names", type, 1, &count);
-  char *packed = calloc(count, width);
-  if (!packed) return mn_fail(MN_NO_MEMORY, "no memory for the names of classes");
-  for (hsize_t k = 0; k < count; k++) memcpy(packed + k * width, names->names[k], strlen(names->names[k]));
-  mn_status status =
-      mn_sums_values(&writer->sums, NULL, MN_CHECKPOINT_CLASSES, "names", packed, count * width);
-  if (dataset < 0 || mn_hdf5_write(dataset, type, &all, packed) < 0 || writer->file.disk.error)
-    status = write_failed(writer, "the names of classes");
-  free(packed);
+  hid_t dataset = group < 0 || type < 0 ? -1 : mn_hdf5_create(group, name, type, 1, &count);
+  mn_status status = mn_sums_values(&writer->sums, NULL, path, name, texts, count * width);
+  if (dataset < 0 || mn_hdf5_write(dataset, type, &all, texts) < 0 || writer->file.disk.error)
+    status = write_failed(writer, path);
   if (dataset >= 0) H5Dclose(dataset);
   if (type >= 0) H5Tclose(type);
   return group < 0 || H5Gclose(group) < 0 ? write_failed(writer, "a group") : status;
+}
+
+/* Names have the width of the longest. */
+static mn_status write_names(struct writer *writer) {
+  const struct mn_class_names *names = &writer->checkpoint->class_names;
+  const size_t count = (size_t)names->count;
+  size_t width = 1;
+  for (size_t k = 0; k < count; k++)
+    if (strlen(names->names[k]) > width) width = strlen(names->names[k]);
+  char *packed = calloc(count, width);
+  if (!packed) return mn_fail(MN_NO_MEMORY, "no memory for the names of classes");
+  for (size_t k = 0; k < count; k++) memcpy(packed + k * width, names->names[k], strlen(names->names[k]));
+  const mn_status status = write_texts(writer, MN_CHECKPOINT_CLASSES, "names", count, width, packed);
+  free(packed);
+  return status;
 }
 
 /* Properties of the file and of each group: no times; links and attributes in order of creation, all in the
@@ -146,7 +151,7 @@ static mn_status create_file(struct writer *writer) {
 static mn_status write_all(struct writer *writer) {
   const struct mn_checkpoint *c = writer->checkpoint;
   /* The least that the content needs, so that an older minnow reads it, or refuses it. */
-  const int64_t version = c->standard[MN_Y][0].value || c->class_names.count ? 3 : 2;
+  const int64_t version = c->table ? 4 : c->standard[MN_Y][0].value || c->class_names.count ? 3 : 2;
   MN_TRY(create_file(writer));
   MN_TRY(write_text(writer, writer->file.root.id, "format", MN_CHECKPOINT_FORMAT));
   MN_TRY(write_attribute(writer, writer->file.root.id, "format_version", H5T_STD_I64LE, H5T_NATIVE_INT64, 0,
@@ -158,6 +163,7 @@ static mn_status write_all(struct writer *writer) {
       MN_TRY(write_group(writer, mn_checkpoint_standards[side], NULL, NULL, c->standard[side],
                          MN_CHECKPOINT_STANDARD, MN_CHECKPOINT_VALUE));
   if (c->class_names.count) MN_TRY(write_names(writer));
+  if (c->table) MN_TRY(write_texts(writer, MN_CHECKPOINT_TABLE, "columns", 1, strlen(c->table), c->table));
   if (!c->alone) {
     MN_TRY(write_group(writer, "optimizer", NULL, NULL, NULL, 0, 0));
     for (int k = MN_CHECKPOINT_VALUE + 1; k < MN_CHECKPOINT_ARRAYS; k++)

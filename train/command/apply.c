@@ -154,6 +154,7 @@ static mn_status open_evaluator(struct mn_evaluator **out, struct mn_session *s,
 static void announce_rows(const struct mn_session *s) {
   const struct mn_options *o = &s->options;
   mn_announce_model(s->model, o, s->brief);
+  mn_announce_table(s);
   if (s->whole)
     mn_announce(o, "rows: %ld of %ld, those that the run %s by --validation %g; --part all takes all",
                 (long)s->test->rows, (long)s->whole,

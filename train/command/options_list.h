@@ -6,11 +6,21 @@
  * options_table.c include this list, each with macros of its own. */
 HEADING("Rows", "--data rows.h5 --validation 0.1")
 OPTION(TEXT, data, "data", "F", RUNS, COURSE, 0, 0, NULL,
-       "HDF5 file with x [n, I] and y, or train/ and test/ of them", .required = READS,
-       .excludes = "synthetic")
+       "CSV file with a line of names; or HDF5 with x [n, I] and y, or train/ and test/ of them",
+       .required = READS, .excludes = "synthetic")
 OPTION(TEXT, x_name, "x", "NAME", RUNS, COURSE, 0, 0, "x", "dataset of the inputs", .needs = "data")
 OPTION(TEXT, y_name, "y", "NAME", RUNS, COURSE, 0, 0, "y", "dataset of the targets or labels",
        .needs = "data")
+OPTION(TEXT, target, "target", "NAME,...", TRAIN, KEPT, 0, 0, NULL,
+       "of a CSV: the column of the targets, or several of numbers; by default the last", .needs = "data")
+OPTION(TEXT, drop, "drop", "NAME,...", TRAIN, KEPT, 0, 0, NULL, "of a CSV: columns to leave out",
+       .needs = "data")
+OPTION(TEXT, use, "use", "NAME,...", TRAIN, KEPT, 0, 0, NULL,
+       "of a CSV: columns to take that would be left out, as those of more than 100 words are",
+       .needs = "data")
+OPTION(INTEGER, header, "header", NULL, RUNS, KEPT, 0, 0, "auto",
+       "of a CSV: whether its first line has the names of columns; auto: as it looks", .automatic = RUNS,
+       .auto_value = -1, .words = no_or_yes)
 OPTION(
     REAL, validation, "validation", "F", TRAIN, CONFIG | BELOW, 0, 1, "0",
     "of --data without a test part, the share of rows, of each class alike, that is held out for evaluation",

@@ -38,6 +38,8 @@ static const char *const parts[] = {
 static const char *const standards[] = {
     [MN_STANDARDIZE_NO] = "no", [MN_STANDARDIZE_COLUMNS] = "columns", [MN_STANDARDIZE_ONE] = "one", NULL};
 
+static const char *const no_or_yes[] = {"no", "yes", NULL};
+
 /* 2²² and 2⁴⁰: the most channels or inputs, and what bounds every count. */
 #define WIDEST MN_OPTION_WIDEST
 #define LARGEST 1099511627776.0

@@ -1,11 +1,13 @@
 /* The rows of --data that a session takes: to train and to test on, or those of --part. */
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "data/dataset_file.h"
 #include "data/held_out.h"
 #include "kernels/text.h"
 #include "train/checkpoint/layout.h"
+#include "train/command/announce.h"
 #include "train/command/session.h"
 
 /* Whether integers are numbers: by --loss, or as the run had it. */
@@ -14,9 +16,56 @@ static int wants_numbers(const struct mn_session *s) {
                               : s->from && s->from->model.loss == MN_LOSS_MSE;
 }
 
+/* Reads a CSV file once, and opens its rows. It has one part. */
+static mn_status open_csv(struct mn_session *s, struct mn_dataset **out, enum mn_part part, int targets) {
+  const struct mn_options *o = &s->options;
+  static const char *const choices[] = {"target", "drop", "use"};
+  const struct mn_csv_config config = {.header = (int)o->header,
+                                       .table = s->table,
+                                       .target = o->target,
+                                       .drop = o->drop,
+                                       .use = o->use,
+                                       .numbers = o->loss < 0 ? -1 : o->loss == MN_LOSS_MSE};
+  if (mn_options_given(o, "x") || mn_options_given(o, "y"))
+    return mn_fail(MN_USAGE, "--%s is for HDF5, but %s is a CSV: --target NAME names its target",
+                   mn_options_given(o, "x") ? "x" : "y", o->data);
+  if (s->from && !s->table)
+    return mn_fail(MN_USAGE,
+                   "%s was trained on HDF5, and knows no names of columns, but %s is a CSV: give HDF5",
+                   s->from_path, o->data);
+  for (int i = 0; i < 3 && s->from; i++)
+    if (mn_options_given(o, choices[i]))
+      return mn_fail(MN_USAGE, "--%s, but %s has its columns already: leave it out, or start a new run",
+                     choices[i], s->from_path);
+  *out = NULL;
+  if (!s->csv) MN_TRY(mn_csv_open(&s->csv, o->data, &config));
+  if (part == MN_PART_TEST) return MN_OK;
+  MN_TRY(mn_csv_rows(out, s->csv, targets));
+  const struct mn_class_names *names = (*out)->class_names, *had = &s->class_names;
+  if (!names || s->table) return MN_OK;
+  if (!had->count) return mn_class_names_copy(&s->class_names, names);
+  int same = names->count == had->count;
+  for (int64_t k = 0; k < names->count && same; k++) same = strcmp(names->names[k], had->names[k]) == 0;
+  return same ? MN_OK
+              : mn_fail(MN_BAD_DATA, "%s: its classes are others than those of %s: start without --init",
+                        o->data, o->init);
+}
+
+void mn_announce_table(const struct mn_session *s) {
+  for (int i = 0; i < MN_CSV_NOTES && s->csv; i++)
+    if (mn_csv_note(s->csv, i)) mn_announce(&s->options, "%s", mn_csv_note(s->csv, i));
+}
+
 /* Labels are those of the checkpoint's classes, or of the file of --init, or of the rows to train on. */
 static mn_status open_named(struct mn_session *s, struct mn_dataset **out, enum mn_part part, int targets) {
   const struct mn_options *o = &s->options;
+  if (mn_csv_named(o->data)) return open_csv(s, out, part, targets);
+  if (o->target || o->drop || o->use)
+    return mn_fail(MN_USAGE, "--%s is for a CSV, but %s is none: --x and --y name its datasets",
+                   o->target ? "target"
+                   : o->drop ? "drop"
+                             : "use",
+                   o->data);
   const int how = (targets ? MN_Y_REQUIRED : 0) | (wants_numbers(s) ? MN_Y_NUMBERS : 0);
   MN_TRY(mn_dataset_open(out, o->data, part, o->x_name, o->y_name, how));
   if (!*out || !(*out)->classes || (!s->class_names.count && !(*out)->class_names)) return MN_OK;
@@ -41,13 +90,16 @@ static mn_status open_rows(struct mn_session *s, struct mn_dataset **out, enum m
   return MN_OK;
 }
 
-/* The names of classes that the run begins with: its checkpoint's, or those of --init's. A file of --init
- * that cannot be read is refused when its weights are loaded. */
-static mn_status find_class_names(struct mn_session *s) {
+/* The names of classes and columns that the run begins with: its checkpoint's, or those of --init's. A file
+ * of --init that cannot be read is refused when its weights are loaded. */
+static mn_status find_names(struct mn_session *s) {
   struct mn_checkpoint *init = NULL;
-  if (s->from) return mn_class_names_copy(&s->class_names, &s->from->class_names);
-  if (!s->options.init || mn_checkpoint_read_config(&init, s->options.init) != MN_OK) return MN_OK;
-  const mn_status status = mn_class_names_copy(&s->class_names, &init->class_names);
+  const struct mn_options *o = &s->options;
+  if (!s->from && (!o->init || mn_checkpoint_read_config(&init, o->init) != MN_OK)) return MN_OK;
+  const struct mn_checkpoint *c = s->from ? s->from : init;
+  mn_status status = mn_class_names_copy(&s->class_names, &c->class_names);
+  if (c->table && !(s->table = strdup(c->table)) && status == MN_OK)
+    status = mn_fail(MN_NO_MEMORY, "no memory for a table of columns");
   mn_checkpoint_free(init);
   return status;
 }
@@ -60,15 +112,15 @@ static mn_status check_draw(const struct mn_session *s, const char *remedy) {
 }
 
 /* Under --validation splits the only part into train and test parts. */
-mn_status mn_session_open_file(struct mn_session *s) {
+static mn_status open_parts(struct mn_session *s) {
   enum { FEW = 10, SHARE = 10 };
   const struct mn_options *o = &s->options;
-  MN_TRY(find_class_names(s));
+  MN_TRY(find_names(s));
   MN_TRY(open_rows(s, &s->train, MN_PART_TRAIN, 1));
   const struct mn_dataset *d = s->train;
   const int few = d->outputs <= FEW || (d->outputs <= MN_CLASSES_MOST && d->outputs <= d->rows / SHARE);
   /* Integers that look like numbers are trained as classes, or as numbers, only if --loss says so. */
-  if (!s->from && o->loss < 0 && d->classes && !d->class_names && !few)
+  if (!s->from && !s->csv && o->loss < 0 && d->classes && !d->class_names && !few)
     return mn_fail(
         MN_BAD_DATA,
         "%s: %s holds integers up to %lld in %lld rows: if they are numbers, --loss mse, or floats, "
@@ -84,6 +136,11 @@ mn_status mn_session_open_file(struct mn_session *s) {
   MN_TRY(open_rows(s, &s->test, MN_PART_TRAIN, 1));
   MN_TRY(mn_dataset_hold_out(&s->test, MN_PART_TEST, o->validation, o->seed, 1));
   return mn_dataset_hold_out(&s->train, MN_PART_TRAIN, o->validation, o->seed, 1);
+}
+
+mn_status mn_session_open_file(struct mn_session *s) {
+  MN_TRY(open_parts(s));
+  return s->csv ? mn_csv_fill(s->csv, s->train) : MN_OK;
 }
 
 /* ---- the rows of --part ---- */
@@ -156,7 +213,7 @@ mn_status mn_session_open_part(struct mn_session *s, int targets) {
   const int all = o->part == MN_ROWS_ALL, train = o->part == MN_ROWS_TRAIN;
   enum mn_part part = all ? MN_PART_ALL : MN_PART_TEST;
   targets = targets || mn_options_given(o, "y");
-  MN_TRY(find_class_names(s));
+  MN_TRY(find_names(s));
   MN_TRY(open_rows(s, &s->test, part, targets));
   if (s->test && !train) return MN_OK;
   int parts = s->test != NULL;

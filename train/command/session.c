@@ -230,6 +230,7 @@ mn_status mn_session_train(struct mn_session *s, const struct mn_options *option
   MN_TRY(mn_model_open(&s->model, s->device, &config));
   MN_TRY(mn_optimizer_open(&s->optimizer, s->model, &optimizer));
   if (s->train->class_names) MN_TRY(mn_model_name_classes(s->model, &s->class_names));
+  if (s->csv) MN_TRY(mn_csv_table(&s->model->table, s->csv));
   if (s->from) {
     MN_TRY(restore(s, &s->progress));
     /* The next sample follows those trained on, in the order of these rows. */
@@ -337,7 +338,8 @@ void mn_session_close(struct mn_session *s) {
   mn_dataset_close(s->train);
   mn_dataset_close(s->test);
   mn_checkpoint_free(s->from);
-  free(s->class_names.names);
+  mn_csv_close(s->csv);
+  free(s->class_names.names), free(s->table);
   mn_device_close(s->device);
   mn_run_unlock(s->lock);
   if (s->made) (void)rmdir(s->options.run); /* unless it holds something */
@@ -412,6 +414,7 @@ void mn_session_describe(const struct mn_session *s) {
   if (o->data)
     mn_announce(o, "data: %s, %ld rows, %ld to test%s", o->data, (long)s->train->rows,
                 s->test ? (long)s->test->rows : 0L, s->whole ? ", held out by --validation" : "");
+  mn_announce_table(s);
   if (s->whole > MN_DATASET_STRATIFIED / s->train->inputs)
     mn_announce(o,
                 "note: of so many rows stretches of neighbours are held out, not single rows of each class");

@@ -4,6 +4,7 @@
 #define MN_TRAIN_COMMAND_SESSION_H
 
 #include "data/columns.h"
+#include "data/csv/csv.h"
 #include "data/fingerprint.h"
 #include "train/command/options.h"
 #include "train/runs/runs.h"
@@ -19,6 +20,8 @@ struct mn_session {
   int brief;                         /* it is the CPU because --device auto found the work short */
   struct mn_dataset *train, *test;   /* test may be NULL; eval and predict have test alone */
   struct mn_class_names class_names; /* of classes that are words, in the model's order; count 0 without */
+  struct mn_csv *csv; /* what --data is, if it is no HDF5; owned, as is the text `table` of the columns … */
+  char *table;        /* … that the run, or the file of --init, knows; NULL for none */
   struct mn_model *model;
   struct mn_optimizer *optimizer; /* train alone */
   int64_t horizon;                /* train alone: the steps of the run */
@@ -81,6 +84,9 @@ void mn_session_close(struct mn_session *session);
 /* Prints device, data and checkpoint of a training session, and under --verbose its plan. Silent under
  * --quiet. Called after all input was checked, so that an error stays the only line. */
 void mn_session_describe(const struct mn_session *session);
+
+/* Says what became of a CSV's columns. Silent under --quiet. */
+void mn_announce_table(const struct mn_session *session);
 
 /* ---- files.c: the files that options name ---- */
 

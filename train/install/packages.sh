@@ -75,6 +75,7 @@ if [ "$only_build" = 1 ]; then
   exit 69
 fi
 need_program pkg-config pkg-config
+need_library libcsv-dev -lcsv '(void)csv_init(0, 0)' csv.h
 need_program gnuplot gnuplot-nox
 need_library libcmocka-dev "$CMOCKA_LIBS" 'cmocka_set_message_output(CM_OUTPUT_STDOUT)' \
   stdarg.h stddef.h stdint.h setjmp.h cmocka.h

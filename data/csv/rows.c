@@ -1,0 +1,279 @@
+/* A CSV file's rows as a dataset: columns are stored, rows are put together when they are read. */
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "data/csv/table.h"
+#include "data/fingerprint.h"
+#include "data/held_out.h"
+
+struct mn_csv {
+  struct mn_csv_file file;
+  struct mn_table table;
+  int new; /* the table is this file's own */
+  int64_t inputs, outputs;
+  int classes;
+  const struct mn_class_names *names; /* of classes that are words */
+  size_t real[2];                     /* what holds all values of x, and of y, exactly */
+  int64_t *kept, kept_count;          /* rows that have a target, if some lack it; else NULL */
+  char notes[MN_CSV_NOTES][600];
+};
+
+struct csv_rows {
+  struct mn_dataset base; /* first, so that the two convert */
+  const struct mn_csv *csv;
+  const int64_t *numbers; /* rows of the file; NULL: all */
+};
+
+/* ---- reading ---- */
+
+static void put(void *to, size_t real, int64_t at, double value) {
+  if (real == sizeof value)
+    ((double *)to)[at] = value;
+  else
+    ((float *)to)[at] = (float)value;
+}
+
+static double value_at(const struct csv_rows *r, const struct mn_table_column *t, int64_t row) {
+  const struct mn_csv_file *f = &r->csv->file;
+  return mn_csv_at(&f->column[t->source], f->header + (r->numbers ? r->numbers[row] : row));
+}
+
+/* Writes the inputs of a column from x's column `at` on. */
+static void read_column(const struct csv_rows *r, const struct mn_table_column *t, int64_t first,
+                        int64_t count, size_t real, void *x, int64_t at) {
+  const int words = t->kind == MN_COLUMN_WORDS && t->words.count > 2;
+  for (int64_t i = 0; i < count; i++, at += r->base.inputs) {
+    const double value = value_at(r, t, first + i);
+    for (int64_t k = 0; words && k < t->words.count; k++) put(x, real, at + k, value == (double)k);
+    if (!words) put(x, real, at, isnan(value) ? t->mean : value);
+    if (t->gaps) put(x, real, at + 1, isnan(value));
+  }
+}
+
+static mn_status read_targets(const struct csv_rows *r, int64_t first, int64_t count, size_t real, void *y) {
+  const struct mn_csv *csv = r->csv;
+  int64_t k = 0;
+  for (int c = 0; c < csv->table.count; c++) {
+    const struct mn_table_column *t = &csv->table.columns[c];
+    for (int64_t i = 0; t->target && i < count; i++) {
+      const double value = value_at(r, t, first + i);
+      if (isnan(value))
+        return mn_fail(MN_BAD_DATA, "%s: row %lld (from 0) lacks its target, column %s: leave it out",
+                       csv->file.path, (long long)mn_dataset_row(&r->base, first + i), t->name);
+      if (csv->classes)
+        ((int32_t *)y)[i] = (int32_t)fmin(value, INT32_MAX);
+      else
+        put(y, real, i * csv->outputs + k, value);
+    }
+    k += t->target;
+  }
+  return csv->classes ? MN_OK
+                      : mn_dataset_check_finite(csv->file.path, "of targets", first * csv->outputs,
+                                                csv->outputs, count * csv->outputs, y, real);
+}
+
+static mn_status csv_read(struct mn_dataset *dataset, int64_t first, int64_t count, size_t real, void *x,
+                          void *y) {
+  const struct csv_rows *r = (const struct csv_rows *)dataset;
+  const struct mn_csv *csv = r->csv;
+  int64_t at = 0;
+  MN_TRY(mn_dataset_check_read(dataset, first, count, real, y));
+  for (int c = 0; x && c < csv->table.count; c++) {
+    const struct mn_table_column *t = &csv->table.columns[c];
+    if (!t->target) read_column(r, t, first, count, real, x, at), at += mn_column_width(t);
+  }
+  if (x && real == sizeof(float) && csv->real[0] != real) /* else all are floats */
+    MN_TRY(mn_dataset_check_finite(csv->file.path, "of inputs", first * csv->inputs, csv->inputs,
+                                   count * csv->inputs, x, real));
+  return y ? read_targets(r, first, count, real, y) : MN_OK;
+}
+
+/* ---- rows ---- */
+
+/* Lists the rows that have all targets. */
+static mn_status keep_rows(struct mn_csv *csv) {
+  const struct csv_rows all = {.csv = csv};
+  if (!(csv->kept = malloc((size_t)csv->file.rows * sizeof *csv->kept)))
+    return mn_fail(MN_NO_MEMORY, "no memory for the numbers of %lld rows", (long long)csv->file.rows);
+  for (int64_t row = 0; row < csv->file.rows; row++) {
+    int whole = 1;
+    for (int c = 0; c < csv->table.count; c++)
+      if (csv->table.columns[c].target && isnan(value_at(&all, &csv->table.columns[c], row))) whole = 0;
+    if (whole) csv->kept[csv->kept_count++] = row;
+  }
+  return MN_OK;
+}
+
+/* A text among the targets that is none of the table's classes is refused, with its row. */
+static mn_status check_classes(const struct mn_csv *csv) {
+  for (int c = 0; c < csv->table.count; c++) {
+    const struct mn_table_column *t = &csv->table.columns[c];
+    const struct mn_csv_column *source = &csv->file.column[t->source];
+    for (int64_t row = 0; t->target && source->codes && row < csv->file.rows; row++) {
+      const struct mn_csv_text *text = &source->texts[source->codes[csv->file.header + row]];
+      if (text->kind != MN_CSV_MISSING && isnan(text->value))
+        return mn_fail(MN_BAD_DATA,
+                       "%s: row %lld (from 0) of column %s is '%s', which is none of the model's classes: "
+                       "correct it, or leave out the row",
+                       csv->file.path, (long long)row, t->name, text->text);
+    }
+  }
+  return MN_OK;
+}
+
+mn_status mn_csv_rows(struct mn_dataset **out, struct mn_csv *csv, int targets) {
+  int there = csv->outputs > 0;
+  *out = NULL;
+  for (int c = 0; c < csv->table.count; c++) {
+    const struct mn_table_column *t = &csv->table.columns[c];
+    if (t->source < 0 && targets)
+      return mn_fail(MN_BAD_DATA, "%s: holds no column %s, the target: predict needs none", csv->file.path,
+                     t->name);
+    there = there && t->source >= 0;
+  }
+  if (there && targets && csv->classes && !csv->new) MN_TRY(check_classes(csv));
+  if (there && targets && !csv->kept) MN_TRY(keep_rows(csv));
+  const int some = there && targets && csv->kept_count < csv->file.rows;
+  if (some && csv->kept_count == 0)
+    return mn_fail(MN_BAD_DATA, "%s: no row has a target: predict needs none", csv->file.path);
+  struct csv_rows *r = calloc(1, sizeof *r);
+  if (!r) return mn_fail(MN_NO_MEMORY, "no memory for the rows of %s", csv->file.path);
+  *r = (struct csv_rows){.base = {.rows = some ? csv->kept_count : csv->file.rows,
+                                  .inputs = csv->inputs,
+                                  .outputs = there ? csv->outputs : 0,
+                                  .classes = there && csv->classes,
+                                  .class_names = there ? csv->names : NULL,
+                                  .parallel = csv->real[0],
+                                  .y_parallel = csv->real[1],
+                                  .numbers = some ? csv->kept : NULL,
+                                  .fingerprinting = &mn_fingerprinting,
+                                  .read = csv_read},
+                         .csv = csv,
+                         .numbers = some ? csv->kept : NULL};
+  *out = &r->base;
+  return MN_OK;
+}
+
+mn_status mn_csv_fill(struct mn_csv *csv, struct mn_dataset *train) {
+  enum { AT_ONCE = 1 << 16 };
+  const int64_t piece = AT_ONCE / csv->inputs > 0 ? AT_ONCE / csv->inputs : 1;
+  double *sums = csv->new ? calloc((size_t)((piece + 2) * csv->inputs), sizeof *sums) : NULL;
+  if (!csv->new) return MN_OK;
+  if (!sums) return mn_fail(MN_NO_MEMORY, "no memory for %lld means", (long long)csv->inputs);
+  double *counts = sums + csv->inputs, *x = counts + csv->inputs;
+  mn_status status = MN_OK;
+  for (int64_t first = 0, here; first < train->rows && status == MN_OK; first += here) {
+    here = train->rows - first < piece ? train->rows - first : piece;
+    status = train->read(train, first, here, sizeof *x, x, NULL);
+    for (int64_t i = 0; i < here * csv->inputs && status == MN_OK; i++)
+      if (!isnan(x[i])) sums[i % csv->inputs] += x[i], counts[i % csv->inputs]++;
+  }
+  for (int64_t c = 0, at = 0; c < csv->table.count; c++) {
+    struct mn_table_column *t = &csv->table.columns[c];
+    if (t->target) continue;
+    t->mean = counts[at] > 0 ? sums[at] / counts[at] : 0;
+    at += mn_column_width(t);
+  }
+  free(sums);
+  return status;
+}
+
+/* ---- opening and closing ---- */
+
+/* Whether a column's values are all floats. */
+static int is_narrow(const struct mn_csv_column *c) {
+  for (int i = 0; i < c->count; i++)
+    if (c->texts[i].rows && (double)(float)c->texts[i].value != c->texts[i].value &&
+        !isnan(c->texts[i].value))
+      return 0;
+  return !c->wide;
+}
+
+static void measure(struct mn_csv *csv) {
+  int missing = 0;
+  csv->real[0] = csv->real[1] = sizeof(float);
+  for (int i = 0; i < csv->table.count; i++) {
+    const struct mn_table_column *t = &csv->table.columns[i];
+    const struct mn_csv_column *c = &csv->file.column[t->source];
+    *(t->target ? &csv->outputs : &csv->inputs) += mn_column_width(t);
+    if (t->target) csv->classes = t->kind >= MN_COLUMN_WORDS;
+    if (t->target && t->kind == MN_COLUMN_WORDS) csv->names = &t->words;
+    if (t->source < 0) continue;
+    if (!is_narrow(c)) csv->real[t->target] = sizeof(double);
+    for (int k = 0; t->kind == MN_COLUMN_LABELS && k < c->count; k++)
+      if (c->texts[k].rows && c->texts[k].value >= (double)csv->outputs)
+        csv->outputs = (int64_t)fmin(c->texts[k].value, INT32_MAX) + 1;
+    missing |= !t->target && c->of_kind[MN_CSV_MISSING] > 0;
+  }
+  if (missing || *csv->notes[3]) csv->real[0] = sizeof(double); /* means */
+}
+
+static void describe(struct mn_csv *csv, const struct mn_csv_lists *lists) {
+  static const char *const forms[] = {"", "left out: %s", "missing: %s",
+                                      "not of their column's kind, so missing: %s"};
+  const char *const texts[] = {"", lists->out.text, lists->missing.text, lists->odd.text};
+  int of_kind[MN_COLUMN_KINDS] = {0};
+  for (int i = 0; i < csv->table.count; i++)
+    of_kind[csv->table.columns[i].kind] += !csv->table.columns[i].target;
+  for (int k = 1; k < MN_CSV_NOTES; k++)
+    if (*texts[k]) snprintf(csv->notes[k], sizeof csv->notes[k], forms[k], texts[k]);
+  char dates[32] = "", words[32] = "";
+  if (!csv->new) return;
+  if (of_kind[MN_COLUMN_DATE]) snprintf(dates, sizeof dates, ", %d of dates", of_kind[MN_COLUMN_DATE]);
+  if (of_kind[MN_COLUMN_WORDS]) snprintf(words, sizeof words, ", %d of words", of_kind[MN_COLUMN_WORDS]);
+  snprintf(csv->notes[0], sizeof csv->notes[0], "columns: %d of numbers%s%s; target %.400s",
+           of_kind[MN_COLUMN_NUMBER], dates, words, lists->target.text);
+}
+
+static int is_known(const void *names, const char *name) {
+  const struct mn_table *t = names;
+  int found = 0;
+  for (int i = 0; i < t->count && !found; i++) found = strcmp(t->columns[i].name, name) == 0;
+  return found;
+}
+
+static mn_status open_csv(struct mn_csv *csv, const char *path, const struct mn_csv_config *config) {
+  struct mn_csv_lists lists = {0};
+  if (config->table) MN_TRY(mn_table_parse(&csv->table, config->table));
+  MN_TRY(mn_csv_read(&csv->file, path, config->header, config->table ? is_known : NULL, &csv->table));
+  csv->new = !config->table;
+  MN_TRY(csv->new ? mn_table_infer(&csv->table, &csv->file, config, &lists)
+                  : mn_table_find(&csv->table, &csv->file, &lists));
+  describe(csv, &lists);
+  measure(csv);
+  return MN_OK;
+}
+
+mn_status mn_csv_open(struct mn_csv **out, const char *path, const struct mn_csv_config *config) {
+  struct mn_csv *csv = *out = calloc(1, sizeof *csv);
+  if (!csv) return mn_fail(MN_NO_MEMORY, "no memory to open %s", path);
+  const mn_status status = open_csv(csv, path, config);
+  if (status != MN_OK) mn_csv_close(csv), *out = NULL;
+  return status;
+}
+
+void mn_csv_close(struct mn_csv *csv) {
+  if (!csv) return;
+  mn_csv_free(&csv->file);
+  mn_table_free(&csv->table);
+  free(csv->kept);
+  free(csv);
+}
+
+int mn_csv_named(const char *path) {
+  static const char *const endings[] = {".csv", ".tsv", ".txt", ".data"};
+  const char *dot = strrchr(path, '.');
+  for (int i = 0; i < 4; i++)
+    if (dot && strcasecmp(dot, endings[i]) == 0) return 1;
+  return 0;
+}
+
+mn_status mn_csv_table(char **out, const struct mn_csv *csv) {
+  return mn_table_show(out, &csv->table);
+}
+
+const char *mn_csv_note(const struct mn_csv *csv, int number) {
+  return *csv->notes[number] ? csv->notes[number] : NULL;
+}
