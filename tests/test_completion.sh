@@ -66,7 +66,7 @@ if command -v zsh >/dev/null 2>&1; then
   zsh_has "$said" --version
   said=$(zsh_says train --pl "")
   zsh_has "$said" "words train --pl  3"
-  zsh_has "$said" "--data=[HDF5 file with x \\[n, I\\] and y, or train/ and test/ of them]:F:_files"
+  zsh_has "$said" "--data=[CSV file with a line of names; or HDF5 with x \\[n, I\\] and y, or train/ and test/ of them]:F:_files"
   zsh_has "$said" "--schedule=[of the learning rate; that of sgd is constant by default (default cosine)]:schedule:(constant cosine step)"
   zsh_has "$said" "--device=[auto: the GPU where there is one; for short runs of train, eval and predict the CPU (default auto)]:device:(auto cpu cuda)"
   zsh_has "$said" "--nesterov[Nesterov's momentum, of sgd, which it implies]"

@@ -17,6 +17,7 @@ static mn_status resize(const struct mn_csv_column *c, void *array, int64_t rows
 }
 
 mn_status mn_csv_reserve(struct mn_csv_column *c, int64_t rows) {
+  if (c->ids.wanted) MN_TRY(resize(c, &c->ids.starts, rows, sizeof *c->ids.starts));
   if (c->narrow) return resize(c, &c->narrow, rows, sizeof *c->narrow);
   if (c->wide) return resize(c, &c->wide, rows, sizeof *c->wide);
   return resize(c, &c->codes, rows, sizeof *c->codes);
@@ -101,9 +102,23 @@ static mn_status spill(struct mn_csv_column *c, int64_t row, int64_t room) {
   return MN_OK;
 }
 
+static mn_status add_id(struct mn_csv_column *c, int64_t row, const char *text) {
+  struct mn_csv_ids *ids = &c->ids;
+  const size_t bytes = strlen(text) + 1;
+  if (ids->used + bytes > ids->room) {
+    ids->room = 2 * (ids->used + bytes);
+    MN_TRY(resize(c, &ids->texts, (int64_t)ids->room, 1));
+  }
+  memcpy(ids->texts + ids->used, text, bytes);
+  ids->starts[row] = ids->used;
+  ids->used += bytes;
+  return MN_OK;
+}
+
 mn_status mn_csv_add(struct mn_csv_column *c, int64_t row, const char *text, char decimal, int64_t room) {
   int code = -1;
   double value;
+  if (c->ids.wanted) MN_TRY(add_id(c, row, text));
   if (c->codes) MN_TRY(find_code(c, text, decimal, &code));
   if (code >= 0) {
     c->texts[code].rows++;
@@ -126,4 +141,5 @@ void mn_csv_tally(struct mn_csv_column *c) {
 void mn_csv_column_free(struct mn_csv_column *c) {
   free_texts(c);
   free(c->narrow), free(c->wide), free(c->name);
+  free(c->ids.texts), free(c->ids.starts);
 }

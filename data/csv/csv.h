@@ -21,6 +21,7 @@ struct mn_csv_config {
   const char *target; /* names of columns between commas; NULL: the last */
   const char *drop;   /* names of columns to leave out; may be NULL */
   const char *use;    /* and of columns to take that would be left out */
+  const char *id;     /* name of a column whose texts mn_csv_id returns; NULL: none */
   int numbers;        /* targets are numbers: 1, classes: 0, −1: classes if words or few whole numbers */
 };
 
@@ -45,6 +46,9 @@ MN_API mn_status mn_csv_fill(struct mn_csv *csv, struct mn_dataset *train);
 
 /* *out: the table, to be freed. MN_NO_MEMORY. */
 MN_API mn_status mn_csv_table(char **out, const struct mn_csv *csv);
+
+/* The text of the column `id` in a row of the file, without blanks around it; valid until mn_csv_close. */
+MN_API const char *mn_csv_id(const struct mn_csv *csv, int64_t row);
 
 /* What became of the columns, for the user: a line for each of the first MN_CSV_NOTES numbers; NULL if there
  * is nothing to say. */

@@ -37,7 +37,12 @@ struct mn_csv_column {
   double *wide;                  /* … in one of these two */
   enum mn_csv_kind as;           /* MN_CSV_NUMBER or MN_CSV_DATE */
   int64_t of_kind[MN_CSV_KINDS]; /* rows of each kind */
-  char odd[64];                  /* some words of a column of numbers or dates, between commas */
+  struct mn_csv_ids {            /* all its texts, one behind the other, if they are asked for */
+    int wanted;
+    char *texts;
+    size_t used, room, *starts; /* starts: of each row's */
+  } ids;
+  char odd[64]; /* some words of a column of numbers or dates, between commas */
 };
 
 struct mn_csv_file {
@@ -50,11 +55,12 @@ struct mn_csv_file {
 };
 
 /* Reads a file. header: 1: its first line has names, 0: it has not, −1: as it looks, or if `known` finds one
- * of `names` there. Columns without names have their numbers, from 1, as names.
+ * of `names` there. Columns without names have their numbers, from 1, as names. id: the name of a column
+ * whose ids are wanted, or NULL.
  * MN_NO_INPUT: no such file; MN_IO; MN_NO_MEMORY; MN_LIBRARY: this build lacks libcsv; MN_BAD_DATA, with its
  * line: fields that are too many or too few, a quote that is not closed, bytes that are not UTF-8, a name
  * that is too long or there twice, no rows. After an error *file is closed. */
-mn_status mn_csv_read(struct mn_csv_file *file, const char *path, int header,
+mn_status mn_csv_read(struct mn_csv_file *file, const char *path, int header, const char *id,
                       int (*known)(const void *names, const char *name), const void *names);
 void mn_csv_free(struct mn_csv_file *file);
 

@@ -1,4 +1,6 @@
 /* Reads a CSV file by libcsv. */
+#include <stdlib.h>
+
 #include "data/csv/file.h"
 
 #ifdef MN_CSV
@@ -7,7 +9,6 @@
 #include <errno.h>
 #include <math.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "kernels/clock.h"
@@ -98,6 +99,7 @@ struct reading {
   int64_t line, begins;     /* of the file, from 1: that is read, and in which the row begins */
   int64_t row, room, field; /* rows so far, the header among them; room for them; fields of this row so far */
   int unnamed;
+  const char *id;
   mn_status status;
 };
 
@@ -130,6 +132,7 @@ static mn_status add_column(struct reading *r, const char *name) {
   }
   struct mn_csv_column *c = &f->column[f->columns++];
   *c = (struct mn_csv_column){.name = strdup(name)};
+  c->ids.wanted = r->id && (strcmp(r->id, name) == 0 || (int)strtol(r->id, NULL, 10) == f->columns);
   return c->name ? mn_csv_reserve(c, r->room) : mn_fail(MN_NO_MEMORY, "no memory for %d columns", f->columns);
 }
 
@@ -279,9 +282,9 @@ static mn_status read_all(struct reading *r, FILE *in, char *block) {
   return r->status;
 }
 
-mn_status mn_csv_read(struct mn_csv_file *file, const char *path, int header,
+mn_status mn_csv_read(struct mn_csv_file *file, const char *path, int header, const char *id,
                       int (*known)(const void *names, const char *name), const void *names) {
-  struct reading r = {.file = file, .line = 1, .room = 4096};
+  struct reading r = {.file = file, .id = id, .line = 1, .room = 4096};
   *file = (struct mn_csv_file){.path = path};
   FILE *in = fopen(path, "rb");
   if (!in) return mn_fail(MN_NO_INPUT, "%s: %s; name another file", path, strerror(errno));
@@ -300,7 +303,7 @@ mn_status mn_csv_read(struct mn_csv_file *file, const char *path, int header,
   return status;
 }
 #else
-mn_status mn_csv_read(struct mn_csv_file *file, const char *path, int header,
+mn_status mn_csv_read(struct mn_csv_file *file, const char *path, int header, const char *id,
                       int (*known)(const void *names, const char *name), const void *names) {
   return mn_fail(MN_LIBRARY,
                  "%s: this minnow was built without libcsv, which reads CSV: make packages, then make", path);

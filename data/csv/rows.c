@@ -12,6 +12,7 @@ struct mn_csv {
   struct mn_csv_file file;
   struct mn_table table;
   int new; /* the table is this file's own */
+  int id;  /* the column of ids */
   int64_t inputs, outputs;
   int classes;
   const struct mn_class_names *names; /* of classes that are words */
@@ -237,10 +238,13 @@ static int is_known(const void *names, const char *name) {
 static mn_status open_csv(struct mn_csv *csv, const char *path, const struct mn_csv_config *config) {
   struct mn_csv_lists lists = {0};
   if (config->table) MN_TRY(mn_table_parse(&csv->table, config->table));
-  MN_TRY(mn_csv_read(&csv->file, path, config->header, config->table ? is_known : NULL, &csv->table));
+  MN_TRY(mn_csv_read(&csv->file, path, config->header, config->id, config->table ? is_known : NULL,
+                     &csv->table));
   csv->new = !config->table;
   MN_TRY(csv->new ? mn_table_infer(&csv->table, &csv->file, config, &lists)
                   : mn_table_find(&csv->table, &csv->file, &lists));
+  MN_TRY(mn_csv_check_names(&csv->file, "id", config->id));
+  while (config->id && strcmp(csv->file.column[csv->id].name, config->id) != 0) csv->id++;
   describe(csv, &lists);
   measure(csv);
   return MN_OK;
@@ -260,6 +264,11 @@ void mn_csv_close(struct mn_csv *csv) {
   mn_table_free(&csv->table);
   free(csv->kept);
   free(csv);
+}
+
+const char *mn_csv_id(const struct mn_csv *csv, int64_t row) {
+  const struct mn_csv_ids *ids = &csv->file.column[csv->id].ids;
+  return ids->texts + ids->starts[csv->file.header + row];
 }
 
 int mn_csv_named(const char *path) {

@@ -14,7 +14,7 @@ enum {
   FEW_WORDS = 10,
   GAPS = 100
 }; /* gaps: an input of their own above a row in so many */
-static const char *const kinds[MN_COLUMN_KINDS] = {"number", "date", "words", "labels"};
+const char *const mn_column_kinds[MN_COLUMN_KINDS] = {"number", "date", "words", "labels"};
 
 int64_t mn_column_width(const struct mn_table_column *c) {
   const int words = c->kind == MN_COLUMN_WORDS;
@@ -36,7 +36,7 @@ mn_status mn_table_show(char **out, const struct mn_table *table) {
     json_t *words = c->words.count ? json_array() : NULL;
     for (int64_t k = 0; k < c->words.count && !failed; k++)
       failed = json_array_append_new(words, json_string(c->words.names[k])) != 0;
-    json_t *o = json_pack("{s:s, s:s, s:f, s:o*}", "name", c->name, "kind", kinds[c->kind], "mean",
+    json_t *o = json_pack("{s:s, s:s, s:f, s:o*}", "name", c->name, "kind", mn_column_kinds[c->kind], "mean",
                           isnan(c->mean) ? 0 : c->mean, "words", words);
     if (c->gaps) failed = json_object_set_new(o, "gaps", json_true()) != 0 || failed;
     if (c->target) failed = json_object_set_new(o, "target", json_true()) != 0 || failed;
@@ -54,7 +54,7 @@ static int parse_column(struct mn_table_column *c, json_t *o, mn_status *status)
   if (json_unpack(o, "{s:s, s:s, s:F, s?b, s?b}", "name", &name, "kind", &kind, "mean", &c->mean, "gaps",
                   &c->gaps, "target", &c->target) != 0)
     return 0;
-  while (c->kind < MN_COLUMN_KINDS && strcmp(kind, kinds[c->kind]) != 0) c->kind++;
+  while (c->kind < MN_COLUMN_KINDS && strcmp(kind, mn_column_kinds[c->kind]) != 0) c->kind++;
   c->name = strdup(name);
   c->words.count = (int64_t)json_array_size(words);
   c->words.names = calloc((size_t)c->words.count + 1, sizeof *c->words.names);
@@ -203,8 +203,7 @@ static int is_listed(const char *list, const char *name) {
   return 0;
 }
 
-/* MN_USAGE: a name of the list is no column's. */
-static mn_status check_list(const struct mn_csv_file *f, const char *option, const char *list) {
+mn_status mn_csv_check_names(const struct mn_csv_file *f, const char *option, const char *list) {
   struct mn_csv_list names = {""};
   int found = 0, wanted = 1;
   for (const char *p = list; p && *p; p++) wanted += *p == ',';
@@ -302,9 +301,9 @@ mn_status mn_table_infer(struct mn_table *table, struct mn_csv_file *f, const st
   int targets = 0, last = f->columns - 1;
   *table = (struct mn_table){.columns = calloc((size_t)f->columns, sizeof *table->columns)};
   if (!table->columns) return no_memory();
-  MN_TRY(check_list(f, "target", config->target));
-  MN_TRY(check_list(f, "drop", config->drop));
-  MN_TRY(check_list(f, "use", config->use));
+  MN_TRY(mn_csv_check_names(f, "target", config->target));
+  MN_TRY(mn_csv_check_names(f, "drop", config->drop));
+  MN_TRY(mn_csv_check_names(f, "use", config->use));
   while (last > 0 && is_listed(config->drop, f->column[last].name)) last--;
   for (int i = 0; i < f->columns; i++) targets += is_listed(config->target, f->column[i].name);
   for (int i = 0; i < f->columns; i++) {
@@ -343,7 +342,7 @@ static mn_status find_column(struct mn_table_column *t, struct mn_csv_file *f, s
   if (!c->codes && (t->kind == MN_COLUMN_WORDS || as != c->as))
     return mn_fail(MN_BAD_DATA,
                    "%s: column %s has more than %d different texts, but is %s to the model: correct it",
-                   f->path, t->name, MN_CLASSES_MOST, kinds[t->kind]);
+                   f->path, t->name, MN_CLASSES_MOST, mn_column_kinds[t->kind]);
   set_values(t, c);
   note_missing(t, c, lists);
   return MN_OK;

@@ -27,6 +27,8 @@ mn_status mn_table_parse(struct mn_table *out, const char *text);
 mn_status mn_table_show(char **out, const struct mn_table *table); /* *out is the caller's to free */
 void mn_table_free(struct mn_table *table);
 
+extern const char *const mn_column_kinds[MN_COLUMN_KINDS];
+
 /* The inputs of a column; its outputs if it is a target: 1, or its words. */
 int64_t mn_column_width(const struct mn_table_column *column);
 
@@ -37,6 +39,9 @@ struct mn_csv_list {
 struct mn_csv_lists {
   struct mn_csv_list out, odd, missing, target;
 };
+
+/* MN_USAGE: one of the names of --option, between commas, is no column's. `names` may be NULL. */
+mn_status mn_csv_check_names(const struct mn_csv_file *file, const char *option, const char *names);
 
 /* Makes the table of a file, or finds a table's columns in a file, and sets values of the file's texts to
  * what the table takes them for. Errors: those of mn_csv_open. */

@@ -269,3 +269,8 @@ void mn_announce_columns(const struct mn_columns columns[MN_SIDES], const struct
                 "note: y holds whole numbers from %g to %g: if they are classes, store it as integers",
                 y->smallest[0], y->largest[0]);
 }
+
+void mn_announce_table(const struct mn_csv *csv, const struct mn_options *options) {
+  for (int i = 0; csv && i < MN_CSV_NOTES; i++)
+    if (mn_csv_note(csv, i)) mn_announce(options, "%s", mn_csv_note(csv, i));
+}

@@ -4,6 +4,7 @@
 #define MN_TRAIN_COMMAND_ANNOUNCE_H
 
 #include "data/columns.h"
+#include "data/csv/csv.h"
 #include "train/checkpoint/checkpoint.h"
 #include "train/command/options.h"
 #include "train/model.h"
@@ -20,6 +21,9 @@ void mn_announce_model(const struct mn_model *model, const struct mn_options *op
 /* Warns of scales or means of x so far apart that training may not learn from some columns. */
 void mn_announce_columns(const struct mn_columns columns[MN_SIDES], const struct mn_model *model,
                          const struct mn_options *options);
+
+/* Says what became of a CSV's columns; `csv` may be NULL. */
+void mn_announce_table(const struct mn_csv *csv, const struct mn_options *options);
 
 /* Prints a line, printf-like; on a terminal of at least 40 columns it is broken at blanks to fit. Silent
  * under --quiet. */

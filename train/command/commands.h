@@ -19,8 +19,8 @@ mn_status mn_command_run(FILE *out, const struct mn_options *options);
 mn_status mn_train(FILE *out, const struct mn_options *options);
 
 /* `eval`: loss and scores of a checkpoint on a dataset or its test part. `predict`: the outputs of a
- * checkpoint for a dataset's x, as HDF5 (train/FILES.md). MN_FAILED: a value is not finite; it is named with
- * its row. */
+ * checkpoint for a dataset's x, as HDF5 or CSV (train/FILES.md). MN_FAILED: a value is not finite; it is
+ * named with its row. */
 mn_status mn_apply(FILE *out, const struct mn_options *options);
 
 /* Reads `count` ≥ 1 logs (train/command/log.h) and draws training loss (as logged, and smoothed), test loss,
@@ -34,10 +34,10 @@ mn_status mn_apply(FILE *out, const struct mn_options *options);
  * `out` cannot be written; MN_NO_MEMORY. */
 mn_status mn_plot(const char *out, int replace, char **logs, int count);
 
-/* Shows the content of an HDF5 file. For a checkpoint: sizes, tensors, progress, config and fingerprint; its
- * checksums are compared. For any other file: groups and datasets, with shape and type, or why they cannot
- * be described, and the rows that training would read. An error prints no answer. MN_NO_INPUT: no such file;
- * MN_BAD_DATA: not HDF5, damaged. */
+/* Shows the content of a file. For a CSV: its columns. For a checkpoint: sizes, tensors, progress, config
+ * and fingerprint; its checksums are compared. For any other file: groups and datasets, with shape and type,
+ * or why they cannot be described, and the rows that training would read. An error prints no answer.
+ * MN_NO_INPUT: no such file; MN_BAD_DATA: not HDF5, damaged. */
 mn_status mn_info(FILE *out, const char *path, int json);
 
 /* Reads everything in an HDF5 file, a checkpoint by its own rules, and prints the verdict. MN_BAD_DATA if the
@@ -49,8 +49,8 @@ mn_status mn_verify(FILE *out, const char *path, int json);
  * the same bits). MN_OK when they are the same, MN_FAILED when not; else as mn_checkpoint_load. */
 mn_status mn_diff(FILE *out, const char *a, const char *b, int json);
 
-/* If the file of --data, or a file that the last message names, is a CSV, .npy, .npz or
- * .mat, or PyTorch's, safetensors' or Keras' weights, prints the lines of Python that convert it. */
+/* If the file of --data, or a file that the last message names, is .npy, .npz or .mat, or PyTorch's,
+ * safetensors' or Keras' weights, prints the lines of Python that convert it. */
 void mn_show_conversion(FILE *out, const struct mn_options *options);
 
 /* A field of a checkpoint, a number or a text. */

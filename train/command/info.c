@@ -1,7 +1,9 @@
 /* The command info: the content of a file. */
+#include <stdlib.h>
 #include <string.h>
 
 #include "data/columns.h"
+#include "data/csv/table.h"
 #include "data/dataset.h"
 #include "data/dataset_file.h"
 #include "train/command/commands.h"
@@ -16,6 +18,58 @@ void mn_inspect_field(struct mn_json *json, const char *key, const void *value,
     mn_json_number(json, key, *(const double *)value);
   else
     mn_json_string(json, key, value);
+}
+
+/* The columns of a CSV as a model has them. */
+static mn_status show_table(struct mn_json *json, const char *text) {
+  struct mn_table table;
+  mn_status status = mn_table_parse(&table, text);
+  mn_json_array_open(json, "columns");
+  for (int i = 0; i < table.count && status == MN_OK; i++) {
+    const struct mn_table_column *c = &table.columns[i];
+    mn_json_open(json, NULL);
+    mn_json_string(json, "name", c->name);
+    mn_json_string(json, "kind", mn_column_kinds[c->kind]);
+    mn_json_boolean(json, "target", c->target);
+    mn_json_boolean(json, "gaps", c->gaps);
+    if (!c->target && c->words.count < 3) mn_json_number(json, "mean", c->mean);
+    mn_json_array_open(json, "words");
+    for (int64_t k = 0; k < c->words.count; k++) mn_json_string(json, NULL, c->words.names[k]);
+    mn_json_close(json);
+    mn_json_close(json);
+  }
+  mn_json_close(json);
+  mn_table_free(&table);
+  return status;
+}
+
+static mn_status info_csv(struct mn_json *json, const char *path) {
+  const struct mn_csv_config config = {.header = -1, .numbers = -1};
+  struct mn_csv *csv;
+  struct mn_dataset *rows = NULL;
+  char *table = NULL;
+  MN_TRY(mn_csv_open(&csv, path, &config));
+  mn_status status = mn_csv_rows(&rows, csv, 1);
+  if (status == MN_OK) status = mn_csv_fill(csv, rows);
+  if (status == MN_OK) status = mn_csv_table(&table, csv);
+  if (status == MN_OK) {
+    mn_json_integer(json, "rows", rows->rows);
+    mn_json_integer(json, "inputs", rows->inputs);
+    mn_json_integer(json, "outputs", rows->outputs);
+    status = show_table(json, table);
+    mn_json_array_open(json, "notes");
+    for (int i = 0; i < MN_CSV_NOTES; i++)
+      if (mn_csv_note(csv, i)) {
+        mn_json_open(json, NULL);
+        mn_json_string(json, "note", mn_csv_note(csv, i));
+        mn_json_close(json);
+      }
+    mn_json_close(json);
+  }
+  free(table);
+  mn_dataset_close(rows);
+  mn_csv_close(csv);
+  return status;
 }
 
 /* A checkpoint. */
@@ -66,6 +120,7 @@ static mn_status info_checkpoint(struct mn_json *json, struct mn_hdf5_file *file
     mn_json_string(json, NULL, checkpoint->class_names.names[k]);
   mn_json_close(json);
   mn_json_close(json);
+  if (checkpoint->table) MN_TRY(show_table(json, checkpoint->table));
   mn_json_integer(json, "parameters", mn_model_size(&checkpoint->model));
   for (int k = MN_CHECKPOINT_VALUE + 1; k < MN_CHECKPOINT_ARRAYS; k++)
     mn_json_boolean(json, basename(mn_checkpoint_groups[k]), checkpoint->tensors[0].arrays[k] != NULL);
@@ -239,6 +294,15 @@ mn_status mn_info(FILE *out, const char *path, int as_json) {
   struct mn_hdf5_file file;
   struct mn_json json;
   int checkpoint;
+  if (mn_csv_named(path)) {
+    MN_TRY(mn_json_begin_answer(&json, !as_json));
+    mn_json_open(&json, NULL);
+    mn_json_string(&json, "file", path);
+    mn_json_string(&json, "kind", "csv");
+    const mn_status read = info_csv(&json, path);
+    mn_json_close(&json);
+    return mn_json_end_answer(&json, out, read);
+  }
   MN_TRY(mn_hdf5_open(&file, path, "take a copy or make it anew", 0));
   mn_status status = mn_checkpoint_format(&file, &checkpoint);
   if (status == MN_BAD_DATA && file.newer) status = MN_OK; /* an attribute is newer, others can be listed */

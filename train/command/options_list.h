@@ -164,7 +164,9 @@ OPTION(FLAG, plot, "plot", NULL, TRAIN, 0, 0, 0, NULL, "draw the log at the end,
 HEADING("Output", NULL)
 OPTION(TEXT, out, "out", "F", PREDICT | PLOT, 0, 0, 0, NULL, "file to write", .required = PREDICT | PLOT)
 OPTION(FLAG, probabilities, "probabilities", NULL, PREDICT, 0, 0, 0, NULL,
-       "write the softmax of the outputs as y, for a model of classes")
+       "write the softmax of the outputs as y, of a CSV a column for each class, for a model of classes")
+OPTION(TEXT, id, "id", "NAME", PREDICT, 0, 0, 0, NULL,
+       "of two CSVs: the column of --data that --out has in place of the rows' numbers", .needs = "data")
 OPTION(FLAG, force, "force", NULL, PREDICT | PLOT, 0, 0, 0, NULL, "replace the file if it exists")
 OPTION(REAL, tolerance, "tolerance", "T", GRADCHECK | PARITY, ABOVE, 0, 0, "auto",
        "largest relative error; auto: the precision's own", .automatic = PARITY)

@@ -88,7 +88,8 @@ static const struct {
     {READS, "loss", NULL, "of weights alone; auto: what the targets are for, mse without any"},
     {PREDICT, "y", NULL, "dataset of the targets or labels, copied to --out if it is there"},
     {PREDICT, "out", NULL,
-     "HDF5 file to write: y [n, K], the outputs (for classes logits); label [n], the class of the largest; "
+     "CSV to write, the predictions in the target's words or unit; or HDF5: y [n, K], the outputs (for "
+     "classes logits); label [n], the class of the largest; "
      "row [n], each row's number in its part of --data; target, the y of --data; classes, the names of "
      "labels that are words"},
     {PLOT, "out", NULL, "picture to write, .svg or .png"},

@@ -25,6 +25,7 @@ static mn_status open_csv(struct mn_session *s, struct mn_dataset **out, enum mn
                                        .target = o->target,
                                        .drop = o->drop,
                                        .use = o->use,
+                                       .id = o->id,
                                        .numbers = o->loss < 0 ? -1 : o->loss == MN_LOSS_MSE};
   if (mn_options_given(o, "x") || mn_options_given(o, "y"))
     return mn_fail(MN_USAGE, "--%s is for HDF5, but %s is a CSV: --target NAME names its target",
@@ -51,20 +52,16 @@ static mn_status open_csv(struct mn_session *s, struct mn_dataset **out, enum mn
                         o->data, o->init);
 }
 
-void mn_announce_table(const struct mn_session *s) {
-  for (int i = 0; i < MN_CSV_NOTES && s->csv; i++)
-    if (mn_csv_note(s->csv, i)) mn_announce(&s->options, "%s", mn_csv_note(s->csv, i));
-}
-
 /* Labels are those of the checkpoint's classes, or of the file of --init, or of the rows to train on. */
 static mn_status open_named(struct mn_session *s, struct mn_dataset **out, enum mn_part part, int targets) {
   const struct mn_options *o = &s->options;
   if (mn_csv_named(o->data)) return open_csv(s, out, part, targets);
-  if (o->target || o->drop || o->use)
+  if (o->target || o->drop || o->use || o->id)
     return mn_fail(MN_USAGE, "--%s is for a CSV, but %s is none: --x and --y name its datasets",
                    o->target ? "target"
                    : o->drop ? "drop"
-                             : "use",
+                   : o->use  ? "use"
+                             : "id",
                    o->data);
   const int how = (targets ? MN_Y_REQUIRED : 0) | (wants_numbers(s) ? MN_Y_NUMBERS : 0);
   MN_TRY(mn_dataset_open(out, o->data, part, o->x_name, o->y_name, how));
@@ -222,4 +219,16 @@ mn_status mn_session_open_part(struct mn_session *s, int targets) {
   MN_TRY(open_rows(s, &s->test, MN_PART_TRAIN, targets));
   if (parts || (s->test->outputs == 0 && o->part == MN_ROWS_AUTO)) return MN_OK;
   return take_part(s, train ? MN_PART_TRAIN : MN_PART_TEST);
+}
+
+void mn_session_announce_rows(const struct mn_session *s) {
+  const struct mn_options *o = &s->options;
+  mn_announce_model(s->model, o, s->brief);
+  mn_announce_table(s->csv, o);
+  if (s->whole)
+    mn_announce(o, "rows: %ld of %ld, those that the run %s by --validation %g; --part all takes all",
+                (long)s->test->rows, (long)s->whole,
+                o->part == MN_ROWS_TRAIN ? "trained on, others being held out" : "held out", o->validation);
+  if (s->others)
+    mn_announce(o, "rows: all %ld, which are others than the run was trained on", (long)s->test->rows);
 }

@@ -85,8 +85,9 @@ void mn_session_close(struct mn_session *session);
  * --quiet. Called after all input was checked, so that an error stays the only line. */
 void mn_session_describe(const struct mn_session *session);
 
-/* Says what became of a CSV's columns. Silent under --quiet. */
-void mn_announce_table(const struct mn_session *session);
+/* Says on what device, and which rows eval and predict take. Called after success, so that an error is the
+ * only line on stderr. */
+void mn_session_announce_rows(const struct mn_session *session);
 
 /* ---- files.c: the files that options name ---- */
 

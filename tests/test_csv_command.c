@@ -1,0 +1,183 @@
+/* A CSV through the command: it trains to the bytes of the same columns in HDF5; later files, whatever their columns' order, are
+ * scored and predicted by the run's table; predictions are in the target's words. */
+#include "tests/command_run.h"
+#include "train/checkpoint/checkpoint.h"
+
+enum { ROWS = 300, INPUTS = 7 };
+
+static const char *const colours[] = {"blue", "green", "red"}, *const names[] = {"ant", "bee", "cat"};
+static double x[ROWS][INPUTS]; /* a, b, whether b is missing, blue, green, red, sex */
+static char labels[ROWS][4];
+static int classes[ROWS];
+
+/* Rows from … to − 1 without those of a class, in one of two orders of columns, with or without their kind. */
+static void write_csv(const char *name, int from, int to, int class, int turned, int targets) {
+  FILE *out = fopen(name, "w");
+  assert_non_null(out);
+  fprintf(out, turned ? "kind%.*s;id;sex;colour;b;a;new\n" : "a,b,colour,sex,id%.*s\n", targets ? 5 : 0,
+          turned ? "" : ",kind");
+  for (int n = from; n < to; n++) {
+    char b[32] = "";
+    if (class >= 0 && classes[n] == class) continue;
+    if (x[n][2] == 0) snprintf(b, sizeof b, "%.17g", x[n][1]);
+    const char *colour = colours[x[n][4] > 0 ? 1 : x[n][5] > 0 ? 2 : 0], *sex = x[n][6] > 0 ? "m" : "f";
+    if (turned)
+      fprintf(out, "%s;row %d;%s;%s;%s;%.17g;7\n", targets ? labels[n] : "", n, sex, colour, b, x[n][0]);
+    else
+      fprintf(out, targets ? "%.17g,%s,%s,%s,row %d,%s\n" : "%.17g,%s,%s,%s,row %d\n", x[n][0], b, colour,
+              sex, n, labels[n]);
+  }
+  fclose(out);
+}
+
+/* The same columns, with the mean of the rows that `train` trains on: all. */
+static void write_hdf5(void) {
+  static double filled[ROWS][INPUTS];
+  double mean = 0, present = 0;
+  hid_t file = create_file("rows.h5"), text = H5Tcopy(H5T_C_S1);
+  assert_true(H5Tset_size(text, sizeof labels[0]) >= 0);
+  for (int n = 0; n < ROWS; n++)
+    if (x[n][2] == 0) mean += x[n][1], present++;
+  memcpy(filled, x, sizeof x);
+  for (int n = 0; n < ROWS; n++)
+    if (x[n][2] > 0) filled[n][1] = mean / present;
+  put_dataset(file, "x", H5T_IEEE_F64LE, 2, (hsize_t[]){ROWS, INPUTS}, H5P_DEFAULT, H5T_NATIVE_DOUBLE,
+              filled);
+  put_dataset(file, "y", text, 1, (hsize_t[]){ROWS}, H5P_DEFAULT, text, labels);
+  H5Tclose(text);
+  done(file);
+}
+
+static int make_files(void **state) {
+  if (set_up(state) != 0) return -1;
+  uint64_t dice = 5;
+  for (int n = 0; n < ROWS; n++) {
+    for (int i = 0; i < INPUTS; i++) {
+      dice = dice * 6364136223846793005u + 1442695040888963407u;
+      x[n][i] = (double)(dice >> 33) / 2147483648.0 - 0.5;
+    }
+    const int colour = (int)((x[n][3] + 0.5) * 3);
+    for (int k = 0; k < 3; k++) x[n][3 + k] = k == colour;
+    x[n][6] = x[n][6] > 0;
+    x[n][2] = x[n][2] > 0.4;
+    classes[n] = x[n][0] + 0.2 * x[n][6] > 0.1 ? 0 : colour == 2 ? 1 : 2;
+    strcpy(labels[n], names[classes[n]]);
+  }
+  write_csv("rows.csv", 0, ROWS, -1, 0, 1);
+  write_csv("turned.csv", 0, ROWS, 1, 1, 1);
+  write_csv("bare.tsv", 0, 40, -1, 1, 0);
+  write_hdf5();
+  return 0;
+}
+
+#define TRAIN "train --quiet --device cpu --hidden 32 --epochs 60 --data "
+
+static void csv_trains_to_the_bytes_of_hdf5(void **state) {
+  run_well(TRAIN "rows.csv --run csv");
+  run_well(TRAIN "rows.h5 --run hdf5");
+  run_well("diff csv hdf5");
+  run_well("verify csv");
+  run_well(TRAIN "rows.csv --run stopped --stop-at 50");
+  run_well("train --quiet --run stopped --resume");
+  run_well("diff csv stopped");
+  run_well(TRAIN "rows.csv --run held --validation 0.2");
+  assert_non_null(strstr(run_well("eval --device cpu --run held --data rows.csv")->err,
+                         "rows: 60 of 300, those that the run held out"));
+}
+
+static double accuracy_of(const char *line) {
+  const char *found = strstr(run_well(line)->out, "accuracy: ");
+  assert_non_null(found);
+  return atof(found + 10);
+}
+
+static void later_files_are_scored_by_the_runs_table(void **state) {
+  assert_true(accuracy_of("eval --device cpu --run csv --data rows.csv") > 0.97);
+  assert_true(accuracy_of("eval --device cpu --run csv --data turned.csv") > 0.97);
+  assert_true(accuracy_of("eval --device cpu --run csv --data rows.h5") > 0.97);
+  const struct result *r = run_well("info csv");
+  assert_non_null(strstr(r->out, "name colour"));
+  assert_non_null(strstr(r->out, "[blue, green, red]"));
+  r = run_well("info rows.csv --json");
+  assert_non_null(strstr(r->out, "{\"note\":\"left out: id (more than 100 words)\"}"));
+  r = run_well("train --device cpu --hidden 8 --steps 1 --data rows.csv");
+  assert_non_null(strstr(r->err, "columns: 2 of numbers, 2 of words; target kind, 3 classes"));
+}
+
+/* The lines of a file; each is the caller's until the next call. */
+static char **lines_of(const char *name, int *count) {
+  static char text[1 << 16], *line[1000];
+  FILE *in = fopen(name, "r");
+  assert_non_null(in);
+  text[fread(text, 1, sizeof text - 1, in)] = 0;
+  fclose(in);
+  *count = 0;
+  for (char *l = strtok(text, "\n"); l; l = strtok(NULL, "\n")) line[(*count)++] = l;
+  return line;
+}
+
+static void predictions_are_in_the_targets_words(void **state) {
+  int count, right = 0;
+  run_well("predict --device cpu --run csv --data bare.tsv --out out.csv --id id --probabilities");
+  char **line = lines_of("out.csv", &count);
+  assert_int_equal(count, 41);
+  assert_string_equal(line[0], "id,kind,ant,bee,cat");
+  for (int n = 0; n < 40; n++) {
+    char kind[16];
+    double p[3];
+    int row;
+    assert_int_equal(sscanf(line[n + 1], "row %d,%3s,%lf,%lf,%lf", &row, kind, p, p + 1, p + 2), 5);
+    assert_int_equal(row, n);
+    assert_true(fabs(p[0] + p[1] + p[2] - 1) < 1e-6);
+    const int best = p[1] > p[0] ? p[2] > p[1] ? 2 : 1 : p[2] > p[0] ? 2 : 0;
+    assert_string_equal(kind, names[best]);
+    right += best == classes[n];
+  }
+  assert_true(right > 37);
+  /* Numbers have 9 digits, days a date, and names what quotes they need. */
+  FILE *days = fopen("days.csv", "w");
+  fputs("a,\"b, \"\"c\"\"\",day\n", days);
+  for (int n = 0; n < 60; n++) fprintf(days, "%d.5,%d,2024-03-%02d\n", n % 7, n * n % 11, 1 + n % 28);
+  fclose(days);
+  run_well(TRAIN "days.csv --run days");
+  run_well("predict --device cpu --run days --data days.csv --out days-out.tsv");
+  line = lines_of("days-out.tsv", &count);
+  assert_string_equal(line[0], "row\tday");
+  assert_true(strncmp(line[1], "0\t2024-03-", 10) == 0 && line[1][12] == 'T' && strlen(line[1]) == 21);
+}
+
+static void what_does_not_go_together_is_refused(void **state) {
+  static const struct {
+    const char *line;
+    int status;
+    const char *words;
+  } lines[] = {
+      {TRAIN "rows.h5 --target y", 64, "--target is for a CSV, but rows.h5 is none"},
+      {TRAIN "rows.csv --y kind", 64, "--y is for HDF5, but rows.csv is a CSV"},
+      {TRAIN "rows.csv --loss mse", 65, "column kind, holds words, such as"},
+      {TRAIN "rows.csv --target colour,a", 65, "column colour, holds words"},
+      {"train --quiet --run csv --resume --target a", 64,
+       "--target, but csv/checkpoint.h5 has its columns already"},
+      {"eval --device cpu --run hdf5 --data rows.csv", 64,
+       "was trained on HDF5, and knows no names of columns"},
+      {"eval --device cpu --run csv --data bare.tsv", 65, "bare.tsv: no row has a target"},
+      {"predict --device cpu --run csv --data rows.csv --out csv.h5 --id what", 64,
+       "--id what: not all of these"},
+      {"predict --device cpu --run csv --data rows.h5 --out x.csv --id a", 64,
+       "--id is for a CSV, but rows.h5 is none"},
+      {"predict --device cpu --run csv --data rows.csv --out out.csv", 73, "--out out.csv exists; --force"},
+      {"predict --device cpu --run csv --data rows.csv --out /proc/x.csv", 73, "/proc/x.csv"},
+  };
+  for (size_t i = 0; i < sizeof lines / sizeof *lines; i++)
+    assert_complains(lines[i].line, run(lines[i].line), lines[i].status, lines[i].words);
+}
+
+int main(void) {
+  const struct CMUnitTest tests[] = {
+      cmocka_unit_test(csv_trains_to_the_bytes_of_hdf5),
+      cmocka_unit_test(later_files_are_scored_by_the_runs_table),
+      cmocka_unit_test(predictions_are_in_the_targets_words),
+      cmocka_unit_test(what_does_not_go_together_is_refused),
+  };
+  return cmocka_run_group_tests(tests, make_files, tear_down);
+}

@@ -1,0 +1,20 @@
+/* `minnow predict`: where outputs go. */
+#ifndef MN_TRAIN_COMMAND_OUTPUTS_H
+#define MN_TRAIN_COMMAND_OUTPUTS_H
+
+#include <stdio.h>
+
+#include "train/command/session.h"
+
+/* The class that a row predicts: the first of its largest outputs. The row is `cols` reals of `real` bytes,
+ * from y's number `at` on. */
+int32_t mn_class_of(const void *y, size_t real, int64_t at, int64_t cols);
+
+/* The softmax of such a row, in double: p [cols]. */
+void mn_softmax(double *p, const void *y, size_t real, int64_t at, int64_t cols);
+
+/* Writes the outputs for session->test to --out: CSV if its name ends so, else HDF5 (train/FILES.md). */
+mn_status mn_predict(FILE *out, struct mn_session *session);
+mn_status mn_write_csv(FILE *out, struct mn_session *session); /* outputs_csv.c */
+
+#endif

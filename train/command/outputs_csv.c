@@ -1,0 +1,157 @@
+/* `minnow predict --out F.csv`: predictions in the words and units of the targets. */
+#include <errno.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "data/csv/table.h"
+#include "data/held_out.h"
+#include "kernels/text.h"
+#include "train/checkpoint/atomic_file.h"
+#include "train/command/outputs.h"
+#include "train/evaluate.h"
+#include "train/fit.h"
+
+int32_t mn_class_of(const void *y, size_t real, int64_t at, int64_t cols) {
+  int64_t best = 0;
+  for (int64_t k = 1; k < cols; k++)
+    if (mn_real_at(y, real, at + k) > mn_real_at(y, real, at + best)) best = k;
+  return (int32_t)best;
+}
+
+void mn_softmax(double *p, const void *y, size_t real, int64_t at, int64_t cols) {
+  const double largest = mn_real_at(y, real, at + mn_class_of(y, real, at, cols));
+  double sum = 0;
+  for (int64_t k = 0; k < cols; k++) sum += exp(mn_real_at(y, real, at + k) - largest);
+  for (int64_t k = 0; k < cols; k++) p[k] = exp(mn_real_at(y, real, at + k) - largest) / sum;
+}
+
+struct csv_output {
+  FILE *file;
+  const struct mn_session *session;
+  struct mn_table table; /* the run's; count 0 if it was trained on HDF5 */
+  int64_t cols;
+  char separator;
+  double *probabilities; /* [cols] */
+};
+
+/* A field, in quotes where it needs them. */
+static void put_text(const struct csv_output *o, const char *text) {
+  const char special[] = {o->separator, '"', '\r', '\n', 0};
+  if (!strpbrk(text, special)) {
+    fputs(text, o->file);
+    return;
+  }
+  fputc('"', o->file);
+  for (; *text; text++) fputs(*text == '"' ? "\"\"" : (char[]){*text, 0}, o->file);
+  fputc('"', o->file);
+}
+
+/* The i-th target of the table; NULL if it has none. */
+static const struct mn_table_column *target_of(const struct csv_output *o, int64_t i) {
+  for (int c = 0; c < o->table.count; c++)
+    if (o->table.columns[c].target && i-- == 0) return &o->table.columns[c];
+  return NULL;
+}
+
+static void put_class(const struct csv_output *o, int64_t class) {
+  const struct mn_class_names *names = &o->session->model->class_names;
+  if (names->count)
+    put_text(o, names->names[class]);
+  else
+    fprintf(o->file, "%lld", (long long)class);
+}
+
+/* A number or, of days, the date and time. */
+static void put_value(const struct csv_output *o, const struct mn_table_column *target, double value) {
+  const time_t seconds = (time_t)fmin(fmax(value * 86400, -6e10), 2.5e11); /* years 68 to 9892 */
+  struct tm date;
+  char text[32];
+  if (target && target->kind == MN_COLUMN_DATE && gmtime_r(&seconds, &date)) {
+    strftime(text, sizeof text, "%Y-%m-%dT%H:%M:%S", &date);
+    fputs(text, o->file);
+  } else {
+    fprintf(o->file, "%.9g", value);
+  }
+}
+
+static void put_names(const struct csv_output *o) {
+  const struct mn_session *s = o->session;
+  const int classes = s->model->config.loss == MN_LOSS_CROSS_ENTROPY;
+  put_text(o, s->options.id ? s->options.id : "row");
+  for (int64_t k = 0; k < (classes ? 1 : o->cols); k++) {
+    const struct mn_table_column *target = target_of(o, k);
+    fputc(o->separator, o->file);
+    if (target)
+      put_text(o, target->name);
+    else
+      fprintf(o->file, classes ? "label" : "y%lld", (long long)k);
+  }
+  for (int64_t k = 0; k < o->cols && o->probabilities; k++) fputc(o->separator, o->file), put_class(o, k);
+  fputc('\n', o->file);
+}
+
+static mn_status put_rows(void *to, const void *y, const void *targets, int64_t first, int64_t count) {
+  const struct csv_output *o = to;
+  const struct mn_session *s = o->session;
+  const size_t real = mn_model_real(s->model);
+  const int classes = s->model->config.loss == MN_LOSS_CROSS_ENTROPY;
+  for (int64_t n = 0, at = 0; n < count; n++, at += o->cols) {
+    const int64_t row = mn_dataset_row(s->test, first + n);
+    if (s->options.id)
+      put_text(o, mn_csv_id(s->csv, row));
+    else
+      fprintf(o->file, "%lld", (long long)row);
+    if (classes) fputc(o->separator, o->file), put_class(o, mn_class_of(y, real, at, o->cols));
+    for (int64_t k = 0; k < o->cols && !classes; k++)
+      fputc(o->separator, o->file), put_value(o, target_of(o, k), mn_real_at(y, real, at + k));
+    if (o->probabilities) mn_softmax(o->probabilities, y, real, at, o->cols);
+    for (int64_t k = 0; k < o->cols && o->probabilities; k++)
+      fprintf(o->file, "%c%.9g", o->separator, o->probabilities[k]);
+    fputc('\n', o->file);
+  }
+  return MN_OK;
+}
+
+static mn_status write_all(struct csv_output *o, struct mn_session *s) {
+  struct mn_evaluator *evaluator;
+  MN_TRY(mn_evaluator_open(&evaluator, s->model, s->test, MN_PASS_PREDICT, s->options.batch,
+                           (enum mn_place)s->options.place));
+  put_names(o);
+  const mn_status status = mn_evaluator_predict(evaluator, put_rows, o);
+  mn_evaluator_close(evaluator);
+  return status;
+}
+
+mn_status mn_write_csv(FILE *out, struct mn_session *s) {
+  const struct mn_options *options = &s->options;
+  struct mn_atomic_file on_disk;
+  const char *ending = strrchr(options->out, '.');
+  struct csv_output o = {.session = s,
+                         .cols = mn_model_outputs(&s->model->config),
+                         .separator = strcasecmp(ending, ".tsv") == 0 ? '\t' : ','};
+  mn_status status = s->model->table ? mn_table_parse(&o.table, s->model->table) : MN_OK;
+  if (options->probabilities && !(o.probabilities = malloc((size_t)o.cols * sizeof *o.probabilities)))
+    status = mn_fail(MN_NO_MEMORY, "no memory for %ld probabilities", (long)o.cols);
+  if (status == MN_OK) status = mn_atomic_file_create(&on_disk, options->out);
+  if (status == MN_OK) {
+    o.file = fdopen(dup(on_disk.fd), "w");
+    status = o.file ? write_all(&o, s) : mn_fail(MN_NO_MEMORY, "no memory to write %s", options->out);
+    const int failed = o.file && ferror(o.file);
+    errno = 0;
+    if (o.file && (fclose(o.file) != 0 || failed) && status == MN_OK)
+      status = mn_atomic_file_fail("write", options->out, errno ? errno : EIO);
+    if (status == MN_OK)
+      status = mn_atomic_file_publish(&on_disk, options->force);
+    else
+      mn_atomic_file_discard(&on_disk);
+  }
+  mn_table_free(&o.table);
+  free(o.probabilities);
+  MN_TRY(status);
+  mn_session_announce_rows(s);
+  mn_escape_print(out, "%s: %ld rows\n", options->out, (long)s->test->rows);
+  return MN_OK;
+}
