@@ -84,6 +84,7 @@ suite strikes make test-strikes ARGS="--count 20"
 suite valgrind env QUICK=1 make CUDA=0 BUILD=build/plain test-valgrind
 suite allocations env ALLOCATIONS=all make check ONLY=test_allocations
 suite determinism make test-determinism COUNT=20
+suite csv make test-csv
 suite fuzz make fuzz SECONDS=30
 slices mutants mutants
 slices torn seeded test-torn --sample 20

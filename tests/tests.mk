@@ -43,7 +43,7 @@ test-torn: ### files damaged in every place are refused, under ASan and UBSan (A
 $(BUILD)/tests/torn/torn: $(TORN_PARTS:%=$(BUILD)/tests/torn/%.o)
 
 # What libFuzzer finds and learns stays in build/fuzz, for the next run.
-FUZZERS := checkpoint dataset cases log options
+FUZZERS := checkpoint dataset csv cases log options
 FUZZ    ?= $(FUZZERS)
 SECONDS ?= 60
 WORKERS ?= 1
@@ -116,6 +116,8 @@ peers: $(BUILD)/tests/minnow_peer.so $(BUILD)/minnow $(BUILD)/$(SHARED) ### minn
 $(BUILD)/tests/minnow_peer.so: $(BUILD)/tests/peers/minnow_peer.o $(BUILD)/libminnow.a
 	$(call say,LD,$@)$(CC) $(LDFLAGS) -shared -o $@ $^ $(LDLIBS)
 
+test-csv: $(BUILD)/tests/csv_show ### CSV files that pandas writes, beside what it reads (ARGS="--count 1000"; PYTHON with pandas)
+	$(Q)$(PYTHON) tests/csv_drawn.py $< $(ARGS)
 lint: ### includes, format, lengths, shellcheck
 	$(Q)tests/lint.sh
 # What clangd and other tools ask: the command that each source is compiled by.
@@ -138,5 +140,5 @@ $(BUILD)/tests/test_product%.o: override CFLAGS += $(FUSED)
 $(BUILD)/tests/%: $(BUILD)/tests/%.o $(BUILD)/libminnow.a
 	$(call say,LD,$@)$(CC) $(LDFLAGS) -o $@ $(filter %.o,$^) $(filter %.a,$^) $(CMOCKA_LIBS) $(LDLIBS)
 
-.PHONY: check quick nightly test-threads test-torn compiled fuzz test-torch test-faults test-kills test-actions test-resumes test-determinism test-mutants test-valgrind \
+.PHONY: check quick nightly test-threads test-torn test-csv compiled fuzz test-torch test-faults test-kills test-actions test-resumes test-determinism test-mutants test-valgrind \
         defaults threads test-strikes test-slurm test-sanitizer coverage peers lint format compile_commands.json

@@ -105,7 +105,8 @@ struct reading {
 
 static mn_status check_utf8(const struct reading *r, const char *text, size_t length) {
   unsigned char any = 0;
-  for (size_t i = 0; i < length; i++) any |= (unsigned char)text[i] - 1; /* of a zero byte too: 0xff */
+  for (size_t i = 0; i < length; i++)
+    any |= (unsigned char)text[i] | ((unsigned char)text[i] - 1); /* a zero byte gives 0xff */
   for (const char *p = text; (any & 0x80) && p < text + length;) {
     const size_t bytes = mn_escape_character(p);
     if (bytes == 0 && ((unsigned char)*p >= 0x80 || !*p))

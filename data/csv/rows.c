@@ -169,12 +169,12 @@ mn_status mn_csv_fill(struct mn_csv *csv, struct mn_dataset *train) {
     here = train->rows - first < piece ? train->rows - first : piece;
     status = train->read(train, first, here, sizeof *x, x, NULL);
     for (int64_t i = 0; i < here * csv->inputs && status == MN_OK; i++)
-      if (!isnan(x[i])) sums[i % csv->inputs] += x[i], counts[i % csv->inputs]++;
+      if (!isnan(x[i])) sums[i % csv->inputs] += x[i] * 0x1p-40, counts[i % csv->inputs]++;
   }
   for (int64_t c = 0, at = 0; c < csv->table.count; c++) {
     struct mn_table_column *t = &csv->table.columns[c];
     if (t->target) continue;
-    t->mean = counts[at] > 0 ? sums[at] / counts[at] : 0;
+    t->mean = counts[at] > 0 ? sums[at] / counts[at] * 0x1p40 : 0; /* no sum overflows */
     at += mn_column_width(t);
   }
   free(sums);
@@ -228,11 +228,12 @@ static void describe(struct mn_csv *csv, const struct mn_csv_lists *lists) {
            of_kind[MN_COLUMN_NUMBER], dates, words, lists->target.text);
 }
 
+/* Whether the first line's text is the name of one of the table's columns; numbers may be values too. */
 static int is_known(const void *names, const char *name) {
   const struct mn_table *t = names;
   int found = 0;
   for (int i = 0; i < t->count && !found; i++) found = strcmp(t->columns[i].name, name) == 0;
-  return found;
+  return found && name[strspn(name, "0123456789")];
 }
 
 static mn_status open_csv(struct mn_csv *csv, const char *path, const struct mn_csv_config *config) {

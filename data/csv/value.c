@@ -154,17 +154,18 @@ static int read_date(const char *p, double *days) {
   return !*p;
 }
 
+/* Whether all of the text is a finite number. */
+static int is_number(const char *text, double *value) {
+  const char *end = read_number(text, value);
+  return end > text && !*end && isfinite(*value);
+}
+
 enum mn_csv_kind mn_csv_value(const char *text, char decimal, double *value) {
   char tidied[64];
-  const int points = decimal == '.' || !strpbrk(text, ".,");
-  const char *end = points ? read_number(text, value) : text;
-  if (end > text && !*end && isfinite(*value)) return MN_CSV_NUMBER;
-  if (!is_missing(text)) {
-    if (tidy(tidied, text, decimal) && (end = read_number(tidied, value)) > tidied && !*end)
-      return MN_CSV_NUMBER;
-    if (read_date(text, value)) return MN_CSV_DATE;
-  }
+  if ((decimal == '.' || !strpbrk(text, ".,")) && is_number(text, value)) return MN_CSV_NUMBER;
   const int missing = is_missing(text);
+  if (!missing && tidy(tidied, text, decimal) && is_number(tidied, value)) return MN_CSV_NUMBER;
+  if (!missing && read_date(text, value)) return MN_CSV_DATE;
   *value = NAN;
   return missing ? MN_CSV_MISSING : MN_CSV_WORD;
 }

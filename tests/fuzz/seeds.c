@@ -1,4 +1,4 @@
-/* What the fuzzers begin from, written to FOLDER/checkpoint, /dataset, /cases, /log and /options:
+/* What the fuzzers begin from, written to FOLDER/checkpoint, /dataset, /csv, /cases, /log and /options:
  *
  *   seeds FOLDER
  *
@@ -48,6 +48,12 @@ static const char *const options[] = {
     "eval\n--run\nrun\n--data\nd.h5\n--device\ncuda:1\n--precision\nbf16\n", "plot\na\nb\n--out\nf.svg\n",
     "data=d.h5\nhidden=128,128\nepochs=0\nsteps=500\nlr=0.01\nnesterov=yes\nloss=auto\nsave-every=500\n"};
 
+static const char *const tables[] = {
+    "a,\"b, c\",y\n1,red,2.5\n\"1,234.5\",\"dark \"\"blue\"\"\",-3e4\n,NA,$ 7\n",
+    "sep=;\r\n\xef\xbb\xbf"
+    "day;x;kind\r\n2024-01-02;1,5;ant\r\n2024-02-29T12:30:00.5Z;?;bee\r\n;2;ant\r\n",
+    "\"a\"\t\"y\"\n\"1\"\t5\t0\n\"2\"\t6\t1\n\"3\"\t7\t1\n\"4\"\t8\t0\n", "0|1|2\n1|2|3\n4|5|6\n7|8|9\n"};
+
 static void write_text(const char *folder, const char *kind, int number, const char *text) {
   char path[1200];
   snprintf(path, sizeof path, "%s/%s/%d", folder, kind, number);
@@ -75,6 +81,8 @@ int main(int argc, char **argv) {
   }
   make_folder(argv[1], "log");
   make_folder(argv[1], "options");
+  make_folder(argv[1], "csv");
+  for (int i = 0; i < (int)(sizeof tables / sizeof *tables); i++) write_text(argv[1], "csv", i, tables[i]);
   for (int i = 0; i < (int)(sizeof logs / sizeof *logs); i++) write_text(argv[1], "log", i, logs[i]);
   for (int i = 0; i < (int)(sizeof options / sizeof *options); i++)
     write_text(argv[1], "options", i, options[i]);

