@@ -30,12 +30,18 @@ static void add_rows(struct mn_columns *c, const void *x, size_t real, int64_t c
   for (int64_t n = 0; n < count; n++)
     for (int64_t i = 0; i < c->cols; i++) {
       const double value = mn_real_at(x, real, n * c->cols + i);
-      c->smallest[i] = value < c->smallest[i] ? value : c->smallest[i];
+      if (value < c->smallest[i])
+        c->low[i] = c->smallest[i], c->smallest[i] = value;
+      else if (value > c->smallest[i] && value < c->low[i])
+        c->low[i] = value;
       if (value != floor(value))
         c->whole[i] = 0;
       else if (c->whole[i] == 2 && value <= c->largest[i])
         c->whole[i] = 1;
-      c->largest[i] = value > c->largest[i] ? value : c->largest[i];
+      if (value > c->largest[i])
+        c->high[i] = c->largest[i], c->largest[i] = value;
+      else if (value < c->largest[i] && value > c->high[i])
+        c->high[i] = value;
     }
   for (int64_t i = 0; i < c->cols; i++) {
     const double before = factor[i];
@@ -92,7 +98,7 @@ static mn_status measure_side(struct mn_columns *out, struct mn_dataset *d, int 
   const int64_t width = side == MN_X ? d->inputs : d->outputs;
   const size_t cols = (size_t)width, piece = (size_t)rows_of_piece(width) * cols;
   if (most < d->rows && most < STRETCH) most = d->rows < STRETCH ? d->rows : STRETCH;
-  double *all = calloc(7 * cols + piece, sizeof *all);
+  double *all = calloc(9 * cols + piece, sizeof *all);
   *out = (struct mn_columns){.mean = all};
   if (!all) return mn_fail(MN_NO_MEMORY, "no memory to measure %lld columns", (long long)width);
   *out = (struct mn_columns){.cols = width,
@@ -101,10 +107,12 @@ static mn_status measure_side(struct mn_columns *out, struct mn_dataset *d, int 
                              .smallest = all + 2 * cols,
                              .largest = all + 3 * cols,
                              .scale = all + 4 * cols,
-                             .whole = all + 5 * cols};
+                             .whole = all + 5 * cols,
+                             .low = all + 6 * cols,
+                             .high = all + 7 * cols};
   for (size_t i = 0; i < cols; i++)
-    out->smallest[i] = INFINITY, out->largest[i] = -INFINITY, out->whole[i] = 2;
-  return measure(out, d, side, most, all + 6 * cols, stop);
+    out->smallest[i] = out->low[i] = INFINITY, out->largest[i] = out->high[i] = -INFINITY, out->whole[i] = 2;
+  return measure(out, d, side, most, all + 8 * cols, stop);
 }
 
 mn_status mn_columns_measure(struct mn_columns *out, struct mn_dataset *d, int64_t most, const int *stop) {

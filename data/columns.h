@@ -17,8 +17,9 @@ struct mn_standard {
 struct mn_columns {
   int64_t rows, cols; /* rows that were measured, and the dataset's inputs or outputs */
   double *mean, *deviation, *smallest, *largest, *scale; /* [cols], owned */
-  int alike;     /* mn_columns_pool has made mean and scale the same */
-  double *whole; /* [cols], owned: 1 for whole numbers, 2 if they also rise from row to row */
+  double *low, *high; /* [cols], owned: the values next to the smallest and to the largest */
+  int alike;          /* mn_columns_pool has made mean and scale the same */
+  double *whole;      /* [cols], owned: 1 for whole numbers, 2 if they also rise from row to row */
 };
 
 /* Measures x in all rows or, if `most` is less, `most` rows in stretches of neighbours, spread over the

@@ -28,8 +28,7 @@ struct mn_dataset {
   int64_t outputs; /* K: the width of y; with classes, the largest label + 1 */
   int classes;     /* y is [n] int32 labels (cross-entropy), not [n, K] reals (mse) */
   const struct mn_class_names *class_names; /* of labels that are words; NULL if they are numbers */
-  const char *x_name, *y_name; /* path in the file, as "train/x"; NULL if x or y is not in a file */
-  const char *x_type, *y_type; /* type in the file: "float32", "int64" …; NULL likewise */
+  const char *x_type, *y_type; /* types in the file: "float32", "int64" …; NULL if it is none, or a CSV */
   size_t parallel;             /* 4 or 8 if several threads may read x as reals of this width; else 0 */
   size_t y_parallel;           /* the same of real targets y */
   int64_t alone; /* 1 + the only class there is; −1 − a class held out whole or not at all; else 0 */

@@ -1,20 +1,22 @@
-/* Fingerprints of rows, the same wherever the rows wait and however many threads read them: XXH3 of their
- * values as read, before they are rounded or put into planes, and of their names, types and shapes.
+/* Fingerprints of rows, the same wherever the rows wait, however they are stored and however many threads read
+ * them: XXH3 of their values as floats, of labels as numbers, and of their shapes.
  *
  * The rows are hashed in blocks of neighbours. A block's hash covers its position, so that the sum of the
  * hashes covers the order. Each thread adds the rows that it has read while they are in its cache. */
 #ifndef MN_DATA_FINGERPRINT_H
 #define MN_DATA_FINGERPRINT_H
 
-#include "data/dataset.h"
+#include "data/columns.h"
 
-enum { MN_FINGERPRINT_ROWS = 4096, MN_FINGERPRINT_TEXT = 34 };
+enum { MN_FINGERPRINT_ROWS = 4096, MN_FINGERPRINT_TEXT = 36 };
 
 struct mn_rows_form; /* data/placement.h */
 struct mn_fingerprint {
   uint64_t sample; /* of MN_FINGERPRINT_ROWS rows, or all of fewer */
   uint64_t rows;   /* of all rows if `whole`; else 0 */
   int whole;       /* all rows were read before the first batch */
+  int64_t count;   /* of the sample, and of each of its rows a hash of x alone, wherever it stands: */
+  uint32_t inputs[MN_FINGERPRINT_ROWS];
 };
 
 /* The i-th row of the sample; they are spread over the dataset. */
@@ -33,10 +35,10 @@ struct mn_fingerprinting {
   /* Rows of a block, the largest power of two whose x and y take at most 32 KiB as doubles, or 1. If all rows
    * are read, each `add` takes whole blocks, except for the last rows. */
   int64_t (*block)(const struct mn_dataset *dataset);
-  /* Adds rows first … first + count − 1, of reals of `real` bytes; y is NULL without targets. Several threads
-   * may add at a time. The fingerprint starts as zeros. */
-  void (*add)(struct mn_fingerprint *fingerprint, const struct mn_dataset *dataset, size_t real,
-              int64_t first, int64_t count, const void *x, const void *y);
+  /* Adds x (MN_X) or y (MN_Y) of rows first … first + count − 1: reals of `real` bytes, or int32 labels.
+   * Several threads may add at a time. The fingerprint starts as zeros. */
+  void (*add)(struct mn_fingerprint *fingerprint, const struct mn_dataset *dataset, int side, size_t real,
+              int64_t first, int64_t count, const void *values);
   void (*end)(struct mn_fingerprint *fingerprint, const struct mn_dataset *dataset, int whole);
   mn_status (*sample)(struct mn_dataset *dataset, const struct mn_rows_form *form,
                       struct mn_fingerprint *fingerprint, const int *stop);
@@ -48,7 +50,15 @@ extern const struct mn_fingerprinting mn_fingerprinting;
 void mn_fingerprint_show(char out[MN_FINGERPRINT_TEXT], const struct mn_fingerprint *train,
                          const struct mn_fingerprint *test);
 
-/* Whether two texts may be of the same rows: the shorter is the start of the longer. */
+/* Whether two texts may be of the same rows: the shorter is the start of the longer, or one is minnow 0.3's, made
+ * by other rules. */
 int mn_fingerprint_same(const char *a, const char *b);
+
+/* The hashes of x in the sample as a text, 8 hex digits each; to be freed. NULL: no memory. */
+char *mn_fingerprint_inputs(const struct mn_fingerprint *fingerprint);
+
+/* *found: how many of a dataset's first `most` rows have an x whose hash is in such a text. Errors: those of
+ * its read; MN_NO_MEMORY. */
+mn_status mn_fingerprint_count(struct mn_dataset *dataset, const char *inputs, int64_t most, int64_t *found);
 
 #endif

@@ -116,6 +116,15 @@ static void standardise(void *to, size_t real, const void *from, size_t had, con
   }
 }
 
+/* Adds x or y of a task, as read, to the fingerprint that is wanted. */
+static void note(const struct reading *r, const struct mn_range *task, int side, size_t real,
+                 const void *values) {
+  const struct mn_dataset *d = r->dataset;
+  if (r->to->fingerprint && d->fingerprinting && values)
+    d->fingerprinting->add(r->to->fingerprint, d, side, side == MN_Y && d->classes ? sizeof(int32_t) : real,
+                           task->first, task->count, values);
+}
+
 /* Reads x or y of a task. What is standardised is read in its stored width, so that the mean is subtracted
  * before rounding. */
 static mn_status read_side(const struct reading *r, const struct mn_range *task, int side, char *stored,
@@ -129,6 +138,7 @@ static mn_status read_side(const struct reading *r, const struct mn_range *task,
   if (!to) return MN_OK;
   MN_TRY(
       d->read(d, task->first, task->count, had, side == MN_X ? values : NULL, side == MN_Y ? values : NULL));
+  note(r, task, side, had, values);
   for (int64_t i = 0; i < task->count && s->mean; i++)
     standardise(to + (size_t)(i * cols) * form->real, form->real, stored + (size_t)(i * cols) * had, had, s,
                 cols);
@@ -149,13 +159,12 @@ static mn_status read_task(const struct reading *r, const struct mn_range *task,
     MN_TRY(read_side(r, task, MN_Y, stored, y));
   } else { /* at once: a teacher computes y from x */
     MN_TRY(d->read(d, task->first, task->count, form->real, form->bf16 ? (void *)scratch : x, y));
+    note(r, task, MN_X, form->real, form->bf16 ? (void *)scratch : x);
+    note(r, task, MN_Y, form->real, y);
   }
   mn_heartbeat();
   if (d->classes && y) /* in any dataset: the losses index a row of outputs by labels */
     MN_TRY(mn_labels_check((const int32_t *)y, task->first, task->count, d->outputs, "the data", "it"));
-  if (to->fingerprint && d->fingerprinting)
-    d->fingerprinting->add(to->fingerprint, d, form->real, task->first, task->count,
-                           form->bf16 ? (void *)scratch : x, y);
   if (form->bf16) round_all(x, scratch, task->count * d->inputs, form->bf16);
   for (int64_t i = 0; i < task->count && to->largest; i++)
     to->largest[task->at + i] = largest_of((const float *)x + i * d->inputs, d->inputs);

@@ -95,6 +95,15 @@ static void later_files_are_scored_by_the_runs_table(void **state) {
   assert_true(accuracy_of("eval --device cpu --run csv --data rows.csv") > 0.97);
   assert_true(accuracy_of("eval --device cpu --run csv --data turned.csv") > 0.97);
   assert_true(accuracy_of("eval --device cpu --run csv --data rows.h5") > 0.97);
+  /* Rows that the run was trained on are known wherever they stand. */
+  write_csv("first.csv", 0, 100, -1, 0, 1);
+  assert_non_null(strstr(run_well("eval --device cpu --run csv --data first.csv")->err,
+                         "rows: 100, of which 100 are rows that the run was trained on"));
+  x[5][0] += 1, x[6][0] += 1;
+  write_csv("first.csv", 0, 100, -1, 1, 1);
+  x[5][0] -= 1, x[6][0] -= 1;
+  assert_non_null(strstr(run_well("predict --device cpu --run csv --data first.csv --out x.h5")->err,
+                         "rows: 100, of which 98 are rows"));
   const struct result *r = run_well("info csv");
   assert_non_null(strstr(r->out, "name colour"));
   assert_non_null(strstr(r->out, "[blue, green, red]"));

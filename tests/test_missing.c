@@ -182,6 +182,21 @@ static void refuses_missing_labels(void **state) {
   done(id);
   assert_message(mn_dataset_open(&d, file, MN_PART_TRAIN, NULL, NULL, 1), MN_BAD_DATA, "row 2, ", "is 255",
                  "missing_value", NULL);
+  /* R's NA, if R has written the integers. */
+  const int one = 1, of_r[5] = {3, -5, 4, INT32_MIN, 0};
+  for (int by_r = 0; by_r < 2; by_r++) {
+    id = create();
+    put_floats(id, "x", 5, 2);
+    put(id, "y", H5T_STD_I32LE, 5, 0, H5T_NATIVE_INT, of_r);
+    if (by_r) put_attribute(id, "y", "rhdf5-NA.OK", H5T_STD_I32LE, 1, H5T_NATIVE_INT, &one);
+    done(id);
+    MUST(mn_dataset_open(&d, file, MN_PART_TRAIN, NULL, NULL, MN_Y_REQUIRED | MN_Y_NUMBERS));
+    double numbers[5];
+    assert_int_equal(d->read(d, 0, 5, 8, NULL, numbers), by_r ? MN_BAD_DATA : MN_OK);
+    if (by_r)
+      assert_message(MN_BAD_DATA, MN_BAD_DATA, "dataset y, row 3, ", "is -2147483648", "rhdf5-NA.OK", NULL);
+    mn_dataset_close(d);
+  }
   H5Tclose(text);
 }
 

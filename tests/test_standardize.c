@@ -372,6 +372,31 @@ static void columns_that_differ_are_told(void **state) {
   assert_non_null(strstr(r->err, "note: x, column 3 (from 0): one value"));
 }
 
+/* A number that stands for missing ones is told however large it is and however few rows there are; two values, or a long
+ * tail, are not. */
+static void values_far_from_others_are_told(void **state) {
+  static const struct {
+    int rows;
+    double odd;
+    int told;
+  } cases[] = {{5000, 1e20, 1}, {5000, -9.99e33, 1}, {5000, 1e12, 1}, {40, -999, 1}, {40, 9999, 1},
+               {401, 1e6, 1},   {5000, 3, 0},        {40, 3, 0},      {12, 0.5, 0}};
+  for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+    FILE *csv = fopen("far.csv", "w");
+    fputs("tail,value,two,y\n", csv);
+    for (int n = 0; n < cases[i].rows; n++) {
+      const double tail = exp(3. * (n * 37 % cases[i].rows) / cases[i].rows);
+      fprintf(csv, "%g,%g,%d,%d\n", tail, n % 30 == 11 ? cases[i].odd : n * 17 % 101 / 101., n % 211 == 3,
+              n % 2);
+    }
+    fclose(csv);
+    const struct result *r = run_well("train --device cpu --hidden 8 --groups 2 --steps 1 --data far.csv");
+    if (cases[i].told != (strstr(r->err, "note: x, column value: values far from all others") != NULL) ||
+        strstr(r->err, "column tail") || strstr(r->err, "column two: values"))
+      fail_msg("%d rows, %g: %s", cases[i].rows, cases[i].odd, r->err);
+  }
+}
+
 static int set_up_rows(void **state) {
   if (set_up(state) != 0) return -1;
   fill();
@@ -392,6 +417,7 @@ int main(void) {
       cmocka_unit_test(columns_of_one_unit_are_found),
       cmocka_unit_test(targets_have_units_of_their_own),
       cmocka_unit_test(columns_that_differ_are_told),
+      cmocka_unit_test(values_far_from_others_are_told),
   };
   return cmocka_run_group_tests(tests, set_up_rows, tear_down);
 }

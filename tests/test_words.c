@@ -142,8 +142,8 @@ static void parts_and_resumes_keep_the_numbers(void **state) {
                    "other/checkpoint.h5|row 17|'c'|none of the classes of whole/checkpoint.h5 (words)");
 }
 
-/* Trains on `count` words, each made by `word`. */
-static void refuse_words(int count, void (*word)(char *text, int n), const char *complaint) {
+/* `count` words as labels, each made by `word`. */
+static void write_words(int count, void (*word)(char *text, int n)) {
   static char text[2048][LONGEST + 2];
   static float zeros[2048];
   const hsize_t rows = (hsize_t)count, sizes[] = {rows, 1};
@@ -152,6 +152,10 @@ static void refuse_words(int count, void (*word)(char *text, int n), const char 
   put(file, "x", H5T_NATIVE_FLOAT, 2, sizes, zeros);
   put(file, "y", type, 1, sizes, text);
   H5Tclose(type), H5Fclose(file);
+}
+
+static void refuse_words(int count, void (*word)(char *text, int n), const char *complaint) {
+  write_words(count, word);
   assert_complains(complaint, run(TRAIN "--data bad.h5"), 65, complaint);
 }
 
@@ -167,11 +171,18 @@ static void each_another(char *text, int n) {
   snprintf(text, LONGEST, "%d", n);
 }
 
+static void two_of_them(char *text, int n) {
+  strcpy(text, n % 3 ? "no" : "nan");
+}
+
 static void words_that_are_no_names_are_refused(void **state) {
   refuse_words(40, an_empty_one, "bad.h5|dataset y, row 3|0 bytes");
   refuse_words(40, a_long_one, "bad.h5|dataset y, row 9|64 bytes");
   refuse_words(1001, each_another, "bad.h5|dataset y|more than 1000|floats");
   assert_complains("mse", run(TRAIN "--loss mse --data fixed.h5"), 65, "fixed.h5|dataset y|string");
+  write_words(30, two_of_them);
+  const struct result *r = run_well("train --device cpu --hidden 8 --steps 1 --data bad.h5");
+  assert_non_null(strstr(r->err, "note: a class is called nan: leave out these rows if"));
 }
 
 /* More than ten classes, and more than a tenth of the rows, or 1000. */
@@ -208,7 +219,7 @@ static void rows_of_another_file_are_all_taken(void **state) {
   write_rows("changed.h5", 0, ROWS, NUMBERS);
   const struct result *r = run_well(ROWS_OF("changed.h5"));
   assert_non_null(strstr(r->out, "rows: 120\n"));
-  assert_non_null(strstr(r->err, "rows: all 120, which are others"));
+  assert_non_null(strstr(r->err, "rows: 120, of which "));
   assert_complains("part", run(ROWS_OF("changed.h5 --part test")), 64, "changed.h5 has no test part");
   x[ROWS - 1][0] -= 1;
   write_rows("again.h5", 0, ROWS, NUMBERS);

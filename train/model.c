@@ -121,7 +121,7 @@ void mn_model_close(struct mn_model *model) {
   if (!model) return;
   for (int i = 0; i < model->count; i++) mn_tensor_free(model->device, model->parameters[i]);
   for (int side = 0; side < MN_SIDES; side++) free(model->standard[side].mean);
-  free(model->class_names.names), free(model->table);
+  free(model->class_names.names), free(model->table), free(model->trained);
   free(model);
 }
 

@@ -103,10 +103,14 @@ struct reading {
   mn_status status;
 };
 
-static mn_status check_utf8(const struct reading *r, const char *text, size_t length) {
+/* Counts the line ends in a text, and refuses bytes that are not UTF-8. */
+static mn_status check_text(struct reading *r, const char *text, size_t length) {
   unsigned char any = 0;
-  for (size_t i = 0; i < length; i++)
-    any |= (unsigned char)text[i] | ((unsigned char)text[i] - 1); /* a zero byte gives 0xff */
+  for (size_t i = 0; i < length; i++) {
+    const unsigned char c = (unsigned char)text[i];
+    any |= c | (unsigned char)(c - 1); /* a zero byte gives 0xff */
+    r->line += c == '\n';
+  }
   for (const char *p = text; (any & 0x80) && p < text + length;) {
     const size_t bytes = mn_escape_character(p);
     if (bytes == 0 && ((unsigned char)*p >= 0x80 || !*p))
@@ -140,10 +144,10 @@ static mn_status add_column(struct reading *r, const char *name) {
 static mn_status take_text(struct reading *r, char *text, size_t length) {
   struct mn_csv_file *f = r->file;
   const int column = (int)r->field + (r->unnamed && r->row == 0);
+  MN_TRY(check_text(r, text, length));
   while (length && (text[length - 1] == ' ' || text[length - 1] == '\n' || text[length - 1] == '\r'))
     text[--length] = 0;
   while (*text == ' ' || *text == '\n') text++, length--;
-  MN_TRY(check_utf8(r, text, length));
   if (r->row == 0 && r->field == 0 && r->unnamed) MN_TRY(add_column(r, ""));
   if (r->row == 0 && r->field == 0 && r->unnamed) MN_TRY(mn_csv_add(f->column, 0, "", f->decimal, r->room));
   if (r->row == 0) MN_TRY(add_column(r, text));
@@ -153,7 +157,6 @@ static mn_status take_text(struct reading *r, char *text, size_t length) {
 static void take_field(void *text, size_t length, void *data) {
   struct reading *r = data;
   if (r->status == MN_OK && r->field == 0) r->begins = r->line;
-  for (const char *p = text; (p = memchr(p, '\n', length - (size_t)(p - (char *)text))); p++) r->line++;
   if (r->status == MN_OK) r->status = take_text(r, text, length);
   r->field++;
 }

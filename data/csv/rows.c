@@ -272,6 +272,13 @@ const char *mn_csv_id(const struct mn_csv *csv, int64_t row) {
   return ids->texts + ids->starts[csv->file.header + row];
 }
 
+const char *mn_csv_input(const struct mn_csv *csv, int64_t input) {
+  const struct mn_table_column *t = csv->table.columns;
+  for (; t->target || input >= mn_column_width(t); t++)
+    if (!t->target) input -= mn_column_width(t);
+  return t->name;
+}
+
 int mn_csv_named(const char *path) {
   static const char *const endings[] = {".csv", ".tsv", ".txt", ".data"};
   const char *dot = strrchr(path, '.');

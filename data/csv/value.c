@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "data/csv/csv.h"
 #include "data/csv/file.h"
 
 static locale_t plain; /* where a decimal point is a point, whatever the program around has set */
@@ -98,7 +99,7 @@ static int tidy(char out[64], const char *text, char decimal) {
   return 1;
 }
 
-static int is_missing(const char *text) {
+int mn_csv_is_missing(const char *text) {
   static const char *const words[] = {"",    "NA",  "N/A",  "n/a",  "#N/A", "<NA>",
                                       "NaN", "nan", "NULL", "null", "?",    "-"};
   for (size_t i = 0; i < sizeof words / sizeof *words; i++)
@@ -163,7 +164,7 @@ static int is_number(const char *text, double *value) {
 enum mn_csv_kind mn_csv_value(const char *text, char decimal, double *value) {
   char tidied[64];
   if ((decimal == '.' || !strpbrk(text, ".,")) && is_number(text, value)) return MN_CSV_NUMBER;
-  const int missing = is_missing(text);
+  const int missing = mn_csv_is_missing(text);
   if (!missing && tidy(tidied, text, decimal) && is_number(tidied, value)) return MN_CSV_NUMBER;
   if (!missing && read_date(text, value)) return MN_CSV_DATE;
   *value = NAN;

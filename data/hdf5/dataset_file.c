@@ -28,7 +28,7 @@ struct array {
   struct missing {
     const char *attribute;
     double low, high;
-  } missing[2 * MN_HDF5_VALUES + 4]; /* stored values from `low` to `high` are missing */
+  } missing[2 * MN_HDF5_VALUES + 5]; /* stored values from `low` to `high` are missing */
   int ranges;
   double low, high; /* no value between these is missing */
   size_t direct;    /* the width of reals that the file stores as they are in memory; else 0 */
@@ -132,6 +132,8 @@ static mn_status read_attributes(struct dataset_file *d, struct array *a) {
   MN_TRY(mn_hdf5_attribute(&d->file, o, "_Unsigned", 1, &value));
   if (o->type[0] == 'i' && value.kind == MN_VALUE_TEXT && strcasecmp(value.text, "true") == 0)
     a->wrap = ldexp(1, 8 * (int)o->element);
+  MN_TRY(mn_hdf5_attribute(&d->file, o, "rhdf5-NA.OK", 1, &value)); /* R's NA among integers */
+  if (value.kind != MN_VALUE_NONE && o->class == H5T_INTEGER) add_missing(a, "rhdf5-NA.OK", INT32_MIN, 0, 0);
   for (int k = 0; k < 7; k++) {
     double number;
     MN_TRY(mn_hdf5_attribute(&d->file, o, names[k], 1, &value));
@@ -198,7 +200,7 @@ static mn_status check_stored(const struct dataset_file *d, const struct array *
     for (const struct missing *m = a->missing; m < a->missing + a->ranges; m++)
       if (mn_real_at(values, real, i) >= m->low && mn_real_at(values, real, i) <= m->high)
         return mn_fail(MN_BAD_DATA,
-                       "%s: dataset %s, row %lld, column %lld (from 0) is %.9g%s, missing by its %s: fill it "
+                       "%s: dataset %s, row %lld, column %lld (from 0) is %.10g%s, missing by its %s: fill it "
                        "in or leave out the row",
                        d->path, a->name, (long long)((at + i) / a->cols), (long long)((at + i) % a->cols),
                        mn_real_at(values, real, i), a->packed ? " as stored" : "", m->attribute);
@@ -386,10 +388,8 @@ static mn_status settle(struct dataset_file *d) {
   d->base.rows = d->x.rows;
   d->base.inputs = d->x.cols;
   d->base.parallel = d->x.direct;
-  d->base.x_name = d->x.name;
   d->base.x_type = d->x.object.type;
   if (d->y.object.id < 0) return MN_OK;
-  d->base.y_name = d->y.name;
   d->base.y_type = d->y.object.type;
   d->base.outputs = d->y.cols;
   d->base.y_parallel = d->y.direct;

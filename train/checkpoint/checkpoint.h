@@ -68,7 +68,7 @@ struct mn_checkpoint {
    * float64, owned; NULL if they are taken as they are. */
   struct mn_checkpoint_tensor standard[MN_SIDES][MN_CHECKPOINT_STANDARD];
   struct mn_class_names class_names; /* count 0 if classes are numbers; owned */
-  char *table;                       /* of the columns of a CSV, as the model's; owned */
+  char *table, *trained;             /* as the model's; NULL without; owned */
   struct mn_progress progress;       /* /progress attributes */
   /* /config and /fingerprint: attributes, fixed-length strings */
   int option_count;

@@ -71,7 +71,8 @@ mn_status mn_describe_model(struct mn_checkpoint **out, const struct mn_model *m
     if (s->mean && status == MN_OK) status = copy_array(&c->standard[side][1], s->scale);
   }
   if (status == MN_OK) status = mn_class_names_copy(&c->class_names, &model->class_names);
-  if (status == MN_OK && model->table && !(c->table = strdup(model->table)))
+  if (status == MN_OK && ((model->table && !(c->table = strdup(model->table))) ||
+                          (model->trained && !(c->trained = strdup(model->trained)))))
     status = mn_fail(MN_NO_MEMORY, "no memory to describe the model");
   if (status != MN_OK) mn_checkpoint_free(c), *out = NULL;
   return status;

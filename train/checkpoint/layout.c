@@ -7,6 +7,8 @@
  *                                                            else 2
  *                checksums        string                     of the datasets below (layout.h);
  *                                                            since minnow 0.3
+ *                trained          string                     hashes of x of at most 4,096 rows that it was
+ *                                                            trained on (data/fingerprint.h), where known
  *   /model       inputs           int64                      I of the first block
  *                hidden           int64 [depth]              C of each block
  *                groups, depth    int64                      G of every block; the number of blocks
@@ -153,7 +155,7 @@ void mn_checkpoint_free(struct mn_checkpoint *checkpoint) {
     for (int k = 0; k < MN_CHECKPOINT_ARRAYS; k++) free(checkpoint->tensors[i].arrays[k]);
   for (int i = 0; i < MN_SIDES * MN_CHECKPOINT_STANDARD; i++)
     free(checkpoint->standard[i / MN_CHECKPOINT_STANDARD][i % MN_CHECKPOINT_STANDARD].value);
-  free(checkpoint->class_names.names), free(checkpoint->table);
+  free(checkpoint->class_names.names), free(checkpoint->table), free(checkpoint->trained);
   free(checkpoint->tensors);
   free(checkpoint);
 }

@@ -285,9 +285,13 @@ static mn_status check_format(struct mn_reader *reader) {
 static mn_status read_kind(struct mn_reader *reader) {
   hsize_t count;
   struct mn_hdf5_object group;
+  struct mn_hdf5_value trained;
   MN_TRY(check_format(reader));
   MN_TRY(mn_sums_read(&reader->sums, &reader->file));
   reader->checkpoint->checksums = reader->sums.lines;
+  MN_TRY(mn_hdf5_attribute(&reader->file, &reader->file.root, "trained", 0, &trained));
+  if (trained.kind == MN_VALUE_TEXT && !(reader->checkpoint->trained = strdup(trained.text)))
+    return mn_fail(MN_NO_MEMORY, "no memory for %s", reader->file.path);
   MN_TRY(mn_hdf5_members(&reader->file, &reader->file.root, NULL, NULL, &count));
   const char *const more[] = {mn_checkpoint_standards[0], mn_checkpoint_standards[1], MN_CHECKPOINT_CLASSES,
                               MN_CHECKPOINT_TABLE};

@@ -156,6 +156,7 @@ static mn_status write_all(struct writer *writer) {
   MN_TRY(write_text(writer, writer->file.root.id, "format", MN_CHECKPOINT_FORMAT));
   MN_TRY(write_attribute(writer, writer->file.root.id, "format_version", H5T_STD_I64LE, H5T_NATIVE_INT64, 0,
                          &version));
+  if (c->trained) MN_TRY(write_text(writer, writer->file.root.id, "trained", c->trained));
   MN_TRY(write_group(writer, "model", mn_checkpoint_model_fields, NULL, c->tensors, c->tensor_count,
                      MN_CHECKPOINT_VALUE));
   for (int side = 0; side < MN_SIDES; side++)

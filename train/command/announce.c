@@ -234,13 +234,14 @@ static int is_odd(const struct mn_columns *c, int64_t i, enum way way) {
   if (way == CONSTANT) return c->deviation[i] == 0;
   if (way == NUMBERED) return c->whole[i] == 2 && c->rows > 1;
   /* A rare one of two values is no mistake, and a column that was pooled has another mean. */
-  const double above = c->largest[i] - c->mean[i], below = c->mean[i] - c->smallest[i];
-  const double squared = c->deviation[i] * c->deviation[i];
-  if (c->alike || fabs(above * below - squared) < 1e-6 * squared) return 0;
-  return fmax(above, below) > 20 * c->deviation[i];
+  const double all = c->largest[i] - c->smallest[i], last = c->largest[i] - c->high[i];
+  const double first = c->low[i] - c->smallest[i];
+  if (c->alike || c->low[i] >= c->largest[i]) return 0;
+  if (fmax(c->largest[i] - c->mean[i], c->mean[i] - c->smallest[i]) > 20 * c->deviation[i]) return 1;
+  return last > 8 * (all - last) || first > 8 * (all - first); /* as what stands for a missing value does */
 }
 
-static void note_columns(const struct mn_columns *c, enum way way, const char *what,
+static void note_columns(const struct mn_columns *c, const struct mn_csv *csv, enum way way, const char *what,
                          const struct mn_options *options) {
   enum { SHOWN = 5 };
   char list[160] = "";
@@ -248,21 +249,29 @@ static void note_columns(const struct mn_columns *c, enum way way, const char *w
   for (int64_t i = 0; i < c->cols; i++) {
     const size_t used = strlen(list);
     if (!is_odd(c, i, way) || count++ >= SHOWN) continue;
-    snprintf(list + used, sizeof list - used, "%s%lld", used ? ", " : "", (long long)i);
+    const char *name = csv ? mn_csv_input(csv, i) : NULL;
+    snprintf(list + used, sizeof list - used, name ? "%s%.40s" : "%s%.0s%lld", used ? ", " : "",
+             name ? name : "", (long long)i);
   }
   if (count > SHOWN)
     snprintf(list + strlen(list), sizeof list - strlen(list), " and %lld more", (long long)count - SHOWN);
-  if (count > 0) mn_announce(options, "note: x, column%s %s (from 0): %s", count > 1 ? "s" : "", list, what);
+  if (count > 0)
+    mn_announce(options, "note: x, column%s %s%s: %s", count > 1 ? "s" : "", list, csv ? "" : " (from 0)",
+                what);
 }
 
-void mn_announce_columns(const struct mn_columns columns[MN_SIDES], const struct mn_model *model,
-                         const struct mn_options *options) {
+void mn_announce_columns(const struct mn_columns columns[MN_SIDES], const struct mn_csv *csv,
+                         const struct mn_model *model, const struct mn_options *options) {
   enum { FEW = 20 };
   const struct mn_columns *x = &columns[MN_X], *y = &columns[MN_Y];
   announce_standards(model, options);
-  if (x->cols > 1) note_columns(x, CONSTANT, "one value in all rows, which tells nothing", options);
-  note_columns(x, FAR, "values beyond 20 deviations: a logarithm or a limit may do better", options);
-  note_columns(x, NUMBERED, "rises by whole numbers, as row numbers do: leave it out if it is one", options);
+  if (x->cols > 1) note_columns(x, csv, CONSTANT, "one value in all rows, which tells nothing", options);
+  note_columns(x, csv, FAR,
+               "values far from all others: a logarithm or a limit may do better; if they stand for what is "
+               "missing, leave them out",
+               options);
+  note_columns(x, csv, NUMBERED, "rises by whole numbers, as row numbers do: leave it out if it is one",
+               options);
   /* Real targets that may be classes: few whole numbers from 0. */
   if (options->loss < 0 && y->cols == 1 && y->whole[0] && y->smallest[0] >= 0 && y->largest[0] <= FEW)
     mn_announce(options,

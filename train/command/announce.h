@@ -18,9 +18,10 @@ void mn_announce_device(const struct mn_device *device, const struct mn_options 
  * fp16x3 does not take. */
 void mn_announce_model(const struct mn_model *model, const struct mn_options *options, int brief);
 
-/* Warns of scales or means of x so far apart that training may not learn from some columns. */
-void mn_announce_columns(const struct mn_columns columns[MN_SIDES], const struct mn_model *model,
-                         const struct mn_options *options);
+/* Warns of scales or means of x so far apart that training may not learn from some columns, which a CSV gives
+ * names (or NULL). */
+void mn_announce_columns(const struct mn_columns columns[MN_SIDES], const struct mn_csv *csv,
+                         const struct mn_model *model, const struct mn_options *options);
 
 /* Says what became of a CSV's columns; `csv` may be NULL. */
 void mn_announce_table(const struct mn_csv *csv, const struct mn_options *options);

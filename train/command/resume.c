@@ -96,6 +96,8 @@ mn_status mn_resume_data(struct mn_session *s, struct mn_progress *p, const stru
   int kept = 1; /* the best so far is; not where its run's newest was copied alone */
   const int named = mn_options_given(o, "data") || mn_options_given(o, "x") || mn_options_given(o, "y");
   if (o->data) mn_fingerprint_show(s->fingerprint, train, test);
+  if (o->data && !(s->model->trained = mn_fingerprint_inputs(train)))
+    return mn_fail(MN_NO_MEMORY, "no memory for hashes of rows");
   const char *then = o->data ? mn_resume_find(s, "data_rows") : NULL;
   const int same = then && mn_fingerprint_same(then, s->fingerprint);
   if (then && !same && !named)
@@ -103,7 +105,7 @@ mn_status mn_resume_data(struct mn_session *s, struct mn_progress *p, const stru
                    "%s has other rows than those that %s was trained on; --data %s goes on with them",
                    o->data, s->from_path, o->data);
   /* Keeps an earlier run's longer fingerprint of all rows; this run may have read a sample alone. */
-  if (same && strlen(then) > strlen(s->fingerprint))
+  if (same && strncmp(then, s->fingerprint, strlen(s->fingerprint)) == 0)
     snprintf(s->fingerprint, sizeof s->fingerprint, "%s", then);
   if (o->data && !same && named && mn_resume_find(s, "data")) note_change(s, mn_option_find("data"));
   /* A file that is worse was written by this run, anew from a checkpoint that came without its best. */

@@ -1,4 +1,5 @@
 /* The rows of --data that a session takes: to train and to test on, or those of --part. */
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -122,7 +123,7 @@ static mn_status open_parts(struct mn_session *s) {
         MN_BAD_DATA,
         "%s: %s holds integers up to %lld in %lld rows: if they are numbers, --loss mse, or floats, "
         "trains on them; if they are classes, --loss cross-entropy does",
-        o->data, d->y_name, (long long)d->outputs - 1, (long long)d->rows);
+        o->data, o->y_name, (long long)d->outputs - 1, (long long)d->rows);
   MN_TRY(open_rows(s, &s->test, MN_PART_TEST, 1));
   if (o->validation == 0) return MN_OK;
   if (s->test)
@@ -142,28 +143,20 @@ mn_status mn_session_open_file(struct mn_session *s) {
 
 /* ---- the rows of --part ---- */
 
-/* Opens a part of the rows that --validation divided, and samples it as the run read it. The caller closes *d
- * and frees what the form has. */
-static mn_status sample_part(struct mn_session *s, enum mn_part part, struct mn_dataset **d,
-                             struct mn_rows_form *form, struct mn_fingerprint *out) {
-  const struct mn_checkpoint *c = s->from;
-  MN_TRY(open_rows(s, d, MN_PART_TRAIN, 1));
-  MN_TRY(mn_dataset_hold_out(d, part, s->options.validation, c->progress.seed, 1));
-  form->x_row = (size_t)(*d)->inputs * form->real;
-  form->y_row = (*d)->classes ? sizeof(int32_t) : (size_t)(*d)->outputs * form->real;
-  for (int side = 0; side < ((*d)->classes ? MN_Y : MN_SIDES); side++) {
-    const struct mn_checkpoint_tensor *t = c->standard[side];
-    MN_TRY(mn_standard_set(&form->standard[side], t[1].cols, t[0].value, t[1].value));
-  }
-  return mn_read_sample(*d, form, out, NULL);
-}
-
+/* The sample of a part of the rows that --validation divided. */
 static mn_status read_part(struct mn_session *s, enum mn_part part, struct mn_fingerprint *out) {
   struct mn_dataset *d = NULL;
-  struct mn_rows_form form = {.real = s->from->tensors[0].real, .threads = 1};
-  const mn_status status = sample_part(s, part, &d, &form, out);
+  mn_status status = open_rows(s, &d, MN_PART_TRAIN, 1);
+  if (status == MN_OK)
+    status = mn_dataset_hold_out(&d, part, s->options.validation, s->from->progress.seed, 1);
+  if (status == MN_OK) {
+    const struct mn_rows_form form = {.real = sizeof(double),
+                                      .x_row = (size_t)d->inputs * sizeof(double),
+                                      .y_row = (size_t)(d->classes ? 1 : d->outputs) * sizeof(double),
+                                      .threads = 1};
+    status = mn_read_sample(d, &form, out, NULL);
+  }
   mn_dataset_close(d);
-  for (int side = 0; side < MN_SIDES; side++) free(form.standard[side].mean);
   return status;
 }
 
@@ -193,11 +186,15 @@ static mn_status take_part(struct mn_session *s, enum mn_part part) {
   int same = 0;
   if (share) MN_TRY(mn_options_set(&s->options, "validation", share));
   if (o->validation > 0) {
+    struct mn_dataset *all = s->test,
+                      *with = NULL; /* of a CSV, the rows with a target: a run has no others */
+    if (s->csv && all->outputs > 0 && mn_csv_rows(&with, s->csv, 1) == MN_OK) s->test = with;
     const mn_status status = are_the_runs(s, &same); /* MN_BAD_DATA: the run could not have read these rows */
+    if (!same) s->test = all;
+    mn_dataset_close(same && with ? all : with);
     if (status != MN_OK && status != MN_BAD_DATA) return status;
     if (same) s->whole = s->test->rows;
     if (same) return mn_dataset_hold_out(&s->test, part, o->validation, s->from->progress.seed, 1);
-    s->others = 1;
   }
   if (part == MN_PART_TRAIN || o->part != MN_ROWS_TEST) return MN_OK;
   return mn_fail(MN_USAGE,
@@ -205,7 +202,19 @@ static mn_status take_part(struct mn_session *s, enum mn_part part) {
                  o->data, s->from_path);
 }
 
-mn_status mn_session_open_part(struct mn_session *s, int targets) {
+/* Counts how many of the rows to score the run was trained on, by the hashes that it kept of some. */
+static mn_status count_seen(struct mn_session *s) {
+  enum { MOST = 1 << 18 };
+  const char *trained = mn_resume_find(s, "train_rows");
+  const double rows = trained ? strtod(trained, NULL) : 0;
+  s->looked = s->test->rows < MOST ? s->test->rows : MOST;
+  MN_TRY(mn_fingerprint_count(s->test, s->from->trained, s->looked, &s->seen));
+  if (rows > MN_FINGERPRINT_ROWS)
+    s->seen = (int64_t)fmin((double)s->seen * rows / MN_FINGERPRINT_ROWS, (double)s->looked);
+  return MN_OK;
+}
+
+static mn_status open_part(struct mn_session *s, int targets) {
   const struct mn_options *o = &s->options;
   const int all = o->part == MN_ROWS_ALL, train = o->part == MN_ROWS_TRAIN;
   enum mn_part part = all ? MN_PART_ALL : MN_PART_TEST;
@@ -221,6 +230,13 @@ mn_status mn_session_open_part(struct mn_session *s, int targets) {
   return take_part(s, train ? MN_PART_TRAIN : MN_PART_TEST);
 }
 
+mn_status mn_session_open_part(struct mn_session *s, int targets) {
+  s->seen = -1;
+  MN_TRY(open_part(s, targets));
+  const int fits = s->from && s->from->trained && s->test->inputs == s->from->model.inputs;
+  return fits && !s->whole && s->options.part != MN_ROWS_TRAIN ? count_seen(s) : MN_OK;
+}
+
 void mn_session_announce_rows(const struct mn_session *s) {
   const struct mn_options *o = &s->options;
   mn_announce_model(s->model, o, s->brief);
@@ -229,6 +245,8 @@ void mn_session_announce_rows(const struct mn_session *s) {
     mn_announce(o, "rows: %ld of %ld, those that the run %s by --validation %g; --part all takes all",
                 (long)s->test->rows, (long)s->whole,
                 o->part == MN_ROWS_TRAIN ? "trained on, others being held out" : "held out", o->validation);
-  if (s->others)
-    mn_announce(o, "rows: all %ld, which are others than the run was trained on", (long)s->test->rows);
+  if (s->seen >= 0)
+    mn_announce(o, "rows: %s%ld, of which %s%ld are rows that the run was trained on",
+                s->looked < s->test->rows ? "of the first " : "", (long)s->looked,
+                strlen(s->from->trained) == 8 * MN_FINGERPRINT_ROWS ? "about " : "", (long)s->seen);
 }

@@ -400,6 +400,10 @@ static void note_alone(const struct mn_session *s) {
   if (alone && s->class_names.count) strcpy(name, s->class_names.names[llabs(alone) - 1]);
   if (alone > 0)
     mn_announce(&s->options, "note: all rows to train on are of one class, %s: nothing to tell apart", name);
+  for (int64_t k = 0; k < s->class_names.count; k++)
+    if (!s->from && mn_csv_is_missing(s->class_names.names[k]))
+      mn_announce(&s->options, "note: a class is called %s: leave out these rows if their labels are missing",
+                  s->class_names.names[k]);
   if (alone < 0) mn_announce(&s->options, "note: of class %s --validation holds out all rows or none", name);
 }
 
@@ -428,7 +432,7 @@ void mn_session_describe(const struct mn_session *s) {
     warn_of_differences(s);
   }
   if (o->init) describe_init(s);
-  mn_announce_columns(s->columns, s->model, o);
+  mn_announce_columns(s->columns, s->csv, s->model, o);
   if (!o->verbose) return;
   if (s->optimizer->stored)
     mn_announce(o, "plan: gradients are stored, then applied (%s)",

@@ -32,11 +32,13 @@ struct mn_session {
   struct mn_progress progress;         /* of a resumed run */
   struct mn_columns columns[MN_SIDES]; /* of x and real y in a new run, of all rows or some; or cols 0 */
   int64_t whole; /* rows of --data if --validation divided them into train and test; else 0 */
-  int others;    /* eval, predict: these are not the rows that the run held some out of */
+  /* eval, predict: how many of the first `looked` rows the run was trained on; or −1 */
+  int64_t seen, looked;
   /* A resumed run: the name and the old value of each option that it changes. */
   struct mn_text changed[MN_CHECKPOINT_OPTIONS];
   int changes;
-  char fingerprint[34]; /* of the rows of --data (data/fingerprint.h); "" for synthetic ones */
+  char fingerprint
+      [MN_FINGERPRINT_TEXT]; /* of the rows of --data (data/fingerprint.h); "" for synthetic ones */
   /* What checkpoints record of the run in /config; its first `logged` texts stand in the log too. */
   struct mn_text config[MN_CHECKPOINT_OPTIONS];
   int config_count, logged;
