@@ -1,5 +1,5 @@
-/* Fingerprints of rows, the same wherever the rows wait, however they are stored and however many threads read
- * them: XXH3 of their values as floats, of labels as numbers, and of their shapes.
+/* Fingerprints of rows, the same wherever the rows wait, however they are stored and however many threads
+ * read them: XXH3 of their values as floats, of labels as numbers, and of their shapes.
  *
  * The rows are hashed in blocks of neighbours. A block's hash covers its position, so that the sum of the
  * hashes covers the order. Each thread adds the rows that it has read while they are in its cache. */
@@ -50,8 +50,8 @@ extern const struct mn_fingerprinting mn_fingerprinting;
 void mn_fingerprint_show(char out[MN_FINGERPRINT_TEXT], const struct mn_fingerprint *train,
                          const struct mn_fingerprint *test);
 
-/* Whether two texts may be of the same rows: the shorter is the start of the longer, or one is minnow 0.3's, made
- * by other rules. */
+/* Whether two texts may be of the same rows: the shorter is the start of the longer, or one is of an older
+ * minnow, made by other rules. */
 int mn_fingerprint_same(const char *a, const char *b);
 
 /* The hashes of x in the sample as a text, 8 hex digits each; to be freed. NULL: no memory. */

@@ -307,8 +307,7 @@ static void what_makes_the_model_may_not(void **state) {
 
 /* ---- files ---- */
 
-/* What a killed run has left: a checkpoint, and a log that has gone on. The README's line, from any folder.
- */
+/* What a killed run has left: a checkpoint, and a log that has gone on. The README's line, from any folder. */
 static void a_log_is_whole_again(void **state) {
   assert_int_equal(mkdir("sub", 0777), 0);
   for (int changed = 0; changed < 2; changed++) {
@@ -372,8 +371,8 @@ static void other_rows_are_refused(void **state) {
     assert_prints("info run/checkpoint.h5", "step 6 --data: rows.h5 (was ../rows.h5)");
     assert_lacks(TOLD "--run run --resume", "resumed with");
   }
-  stop_again(NULL);
   write_rows("rows.h5", (struct rows){.stored = H5T_IEEE_F64LE}); /* the same values */
+  stop_again(NULL);
   run_well(QUIET "--run run --resume");
 }
 

@@ -199,11 +199,12 @@ static mn_status check_stored(const struct dataset_file *d, const struct array *
   for (int64_t i = first; i >= 0 && i < count; i++)
     for (const struct missing *m = a->missing; m < a->missing + a->ranges; m++)
       if (mn_real_at(values, real, i) >= m->low && mn_real_at(values, real, i) <= m->high)
-        return mn_fail(MN_BAD_DATA,
-                       "%s: dataset %s, row %lld, column %lld (from 0) is %.10g%s, missing by its %s: fill it "
-                       "in or leave out the row",
-                       d->path, a->name, (long long)((at + i) / a->cols), (long long)((at + i) % a->cols),
-                       mn_real_at(values, real, i), a->packed ? " as stored" : "", m->attribute);
+        return mn_fail(
+            MN_BAD_DATA,
+            "%s: dataset %s, row %lld, column %lld (from 0) is %.10g%s, missing by its %s: fill it "
+            "in or leave out the row",
+            d->path, a->name, (long long)((at + i) / a->cols), (long long)((at + i) % a->cols),
+            mn_real_at(values, real, i), a->packed ? " as stored" : "", m->attribute);
   return first < 0 ? MN_OK : mn_dataset_check_finite(d->path, a->name, at, a->cols, count, values, real);
 }
 
