@@ -211,6 +211,21 @@ static void integers_may_be_numbers(void **state) {
   assert_non_null(strstr(r->out, "\nr2: "));
 }
 
+/* Names of columns that stand beside the rows, of which two may be the same. */
+static void columns_have_names(void **state) {
+  static const char fixed[COLS][8] = {"age", "size", "age"};
+  const hsize_t cols = COLS, more = COLS - 1;
+  for (int fits = 0; fits < 2; fits++) {
+    write_rows("named.h5", 0, ROWS, NUMBERS);
+    hid_t file = H5Fopen("named.h5", H5F_ACC_RDWR, H5P_DEFAULT), type = text_type(sizeof *fixed);
+    put(file, "columns", type, 1, fits ? &cols : &more, fixed);
+    H5Tclose(type), H5Fclose(file);
+    const struct result *r = run_well("info named.h5 --json");
+    assert_true(fits == (strstr(r->out, "{\"column\":1,\"name\":\"size\",") &&
+                         strstr(r->out, "{\"column\":2,\"name\":\"age\",")));
+  }
+}
+
 /* The other file has as many rows as the run's, which held a quarter out. */
 static void rows_of_another_file_are_all_taken(void **state) {
 #define ROWS_OF(file) "eval --device cpu --run run-0 --data " file
@@ -465,6 +480,7 @@ int main(void) {
       cmocka_unit_test(targets_of_another_width_are_refused),
       cmocka_unit_test(wide_targets_are_read),
       cmocka_unit_test(integers_may_be_numbers),
+      cmocka_unit_test(columns_have_names),
       cmocka_unit_test(rows_of_another_file_are_all_taken),
       cmocka_unit_test(padding_is_what_the_type_says),
       cmocka_unit_test(labels_match_by_their_texts),

@@ -167,9 +167,27 @@ static void show_no_rows(struct mn_json *json, const char *path) {
   mn_json_close(json);
 }
 
-static void show_column(struct mn_json *json, const struct mn_columns *c, int64_t i) {
+/* Reads the names of the columns of x, if the file has a dataset `columns` of as many texts. */
+static int32_t *read_names(const char *path, int64_t inputs, struct mn_class_names *names) {
+  struct mn_hdf5_file file;
+  struct mn_hdf5_object o = {.id = -1};
+  int32_t *which = NULL;
+  *names = (struct mn_class_names){0};
+  if (mn_hdf5_open(&file, path, "", 0) != MN_OK) return NULL;
+  if (mn_hdf5_find(&file, &file.root, "columns", &o) == MN_OK && o.kind == MN_HDF5_DATASET &&
+      mn_has_words(&o) && o.rank == 1 && o.shape[0] == (hsize_t)inputs &&
+      (which = malloc((size_t)inputs * sizeof *which)) &&
+      (mn_hdf5_check(&file, &o) != MN_OK || mn_read_words(&file, &o, inputs, which, names) != MN_OK))
+    free(which), which = NULL;
+  mn_hdf5_release(&o);
+  mn_hdf5_close(&file);
+  return which;
+}
+
+static void show_column(struct mn_json *json, const struct mn_columns *c, const char *name, int64_t i) {
   mn_json_open(json, NULL);
   mn_json_integer(json, "column", i);
+  if (name) mn_json_string(json, "name", name);
   mn_json_number(json, "mean", c->mean[i]);
   mn_json_number(json, "deviation", c->deviation[i]);
   mn_json_number(json, "smallest", c->smallest[i]);
@@ -178,21 +196,25 @@ static void show_column(struct mn_json *json, const struct mn_columns *c, int64_
 }
 
 /* Plain, the first columns and those with the least deviation above 0 and the largest; JSON has all. */
-static void show_columns(struct mn_json *json, struct mn_dataset *dataset) {
+static void show_columns(struct mn_json *json, struct mn_dataset *dataset, const char *path) {
   enum { SHOWN = 8, MOST = 256 << 20 }; /* columns, and bytes that are read, as doubles */
   struct mn_columns c;
+  struct mn_class_names names;
+  int32_t *which = read_names(path, dataset->inputs, &names);
   const int64_t most = MOST / (int64_t)sizeof(double) / dataset->inputs;
   int64_t least, largest, shown = 0;
   if (mn_columns_measure(&c, dataset, most, NULL) == MN_OK) {
     mn_columns_extremes(&c, &least, &largest);
     mn_json_array_open(json, "columns");
     for (int64_t i = 0; i < c.cols; i++)
-      if (!json->plain || i < SHOWN || i == least || i == largest) show_column(json, &c, i), shown++;
+      if (!json->plain || i < SHOWN || i == least || i == largest)
+        show_column(json, &c, which ? names.names[which[i]] : NULL, i), shown++;
     mn_json_close(json);
     if (shown < c.cols) mn_json_string(json, "more_columns", "--json has all");
   } else {
     mn_json_string(json, "refused", mn_message());
   }
+  free(which), free(names.names);
   mn_columns_free(&c);
 }
 
@@ -211,7 +233,7 @@ static mn_status show_part(struct mn_json *json, const char *path, enum mn_part 
   mn_json_integer(json, "inputs", dataset->inputs);
   mn_json_integer(json, "outputs", dataset->outputs);
   mn_json_boolean(json, "classes", dataset->classes);
-  show_columns(json, dataset);
+  show_columns(json, dataset, path);
   if (dataset->outputs == 0 && part == MN_PART_TRAIN) show_refusal(json, path);
   mn_json_close(json);
   mn_dataset_close(dataset);
