@@ -59,56 +59,68 @@ static void expect(const char *text, const struct mn_csv_config *config, const c
   mn_csv_close(csv);
 }
 
+static const struct {
+  const char *text, *rows;
+} examples[] = {
+    /* with names, without, and by every separator */
+    {"a,b,y\n1,2,3.5\n4,5,6.5\n", "1 2 | 3.5; 4 5 | 6.5"},
+    {"1,2,3.5\n4,5,6.5\n", "1 2 | 3.5; 4 5 | 6.5"},
+    {"a;b;y\n1;2;3.5\n4;5;6.5\n", "1 2 | 3.5; 4 5 | 6.5"},
+    {"a\tb\ty\n1\t2\t3.5\n\n4\t5\t6.5", "1 2 | 3.5; 4 5 | 6.5"},
+    {"a|b|y\r\n1|2|3.5\r\n4|5|6.5\r\n", "1 2 | 3.5; 4 5 | 6.5"},
+    {"a b, \"c,\td;\" ,y\n1,2,3.5\n4, 5 ,6.5\n", "1 2 | 3.5; 4 5 | 6.5"},
+    {"2019,1st,y\n1,2,3.5\n4,5,6.5\n", "1 2 | 3.5; 4 5 | 6.5"},
+    {"0,1,2\n1,2,3.5\n4,5,6.5\n", "1 2 | 3.5; 4 5 | 6.5"},
+    {"5.1,3.5,setosa\n4.9,3,setosa\n7,3.2,virginica\n", "5.1 3.5 | 0; 4.9 3 | 0; 7 3.2 | 1"},
+    {"p,x,s\ne,x,s\np,y,s\np,y,w\n", "1 0 | 0; 0 0 | 0; 1 1 | 0; 1 1 | 1"},
+    {"2010,2011,2012\nx,u,1.5\ny,v,2.5\n", "0 0 | 1.5; 1 1 | 2.5"},
+    /* numbers of rows, by pandas, by R's write.csv and write.table, and in a column of their own */
+    {",a,y\n0,1,3.5\n1,4,6.5\n", "1 | 3.5; 4 | 6.5"},
+    {"\"\",\"a\",\"y\"\n\"7\",1,3.5\n\"3\",4,6.5\n", "1 | 3.5; 4 | 6.5"},
+    {"\"a\" \"y\"\n", NULL},
+    {"\"a\"\t\"b\"\t\"y\"\n\"Mazda RX4\"\t1\t2\t3.5\n\"Fiat 128\"\t4\t5\t6.5\n", "1 2 | 3.5; 4 5 | 6.5"},
+    {"id,a,y\n1,1,3.5\n2,4,6.5\n3,1,2.5\n", "1 | 3.5; 4 | 6.5; 1 | 2.5"},
+    {"1.5,a,7\n2.5,a,8\n3.5,b,9.5\n", "1.5 0 | 7; 2.5 0 | 8; 3.5 1 | 9.5"},
+    {",0,1\n0,1,3.5\n1,4,6.5\n", "1 | 3.5; 4 | 6.5"},
+    {"m1,y,m2\n1,0.5,7,\n3,1.5,8,\n9,2,9,\n", "1 0.5 | 7; 3 1.5 | 8; 9 2 | 9"},
+    {"a,y\r5,2.5\r1,3.5\r", "5 | 2.5; 1 | 3.5"},
+    {"a,b,y\n5\" pipe,\"x\" ,2.5\n3\" pipe,\"z\",3.5\n", "1 0 | 2.5; 0 1 | 3.5"},
+    /* numbers as people and spreadsheets write them */
+    {"\xef\xbb\xbf\"L\xc3\xa4nge, cm\";Breite;Art\r\n\"1,5\";2,25;\"Hund\"\r\n3,5;\"4,25\";\"Katze; "
+     "klein\"\r\n0,5;7;Ara\r\n5;6;Hund\r\n;;\r\n",
+     "1.5 2.25 | 1; 3.5 4.25 | 2; 0.5 7 | 0; 5 6 | 1"},
+    {"sep=;\na;y\n1;2,5\n3;4,5\n", "1 | 2.5; 3 | 4.5"},
+    {"a;b;c\n105;2,5;3,5\n115;2,5;1,5\n", "105 2.5 | 3.5; 115 2.5 | 1.5"},
+    {"Datum;kg;y\n01.02.2020;1,234;2\n02.02.2020;0,500;3\n01.02.2020;2,750;4\n;;\n",
+     "0 1.234 | 2; 1 0.5 | 3; 0 2.75 | 4"},
+    {"l\tv\ty\n1,2,4\t0.250\t20\n1,2,5\t1.375\t30\n", "0 0.25 | 20; 1 1.375 | 30"},
+    {"v;y\n1.000.000;1,5\n2.500.000;2,5\n", "1000000 | 1.5; 2500000 | 2.5"},
+    {"v;w;y\n1,250,000;x;1.5\n2,500,000;z;2.5\n", "1250000 0 | 1.5; 2500000 1 | 2.5"},
+    {"a;b;y\n1.234,5;x;1,5\n-2.345.678;y;2,5\n", "1234.5 0 | 1.5; -2345678 1 | 2.5"},
+    {"a,y\n\"1,234.50\",\"$1,234\"\n$2.5,-$7\n12 %,\"\xe2\x82\xac 3\"\n1 000,4 \xe2\x82\xac\n1e3,+5\n",
+     "1234.5 | 1234; 2.5 | -7; 12 | 3; 1000 | 4; 1000 | 5"},
+    {"a,y\n16777217,123456789.25\n9007199254740993,1e-3\n0.1,.5\n",
+     "16777217 | 123456789.2; 9.007199255e+15 | 0.001; 0.1 | 0.5"},
+    /* days */
+    {"day,y\n1970-01-02,1.5\n2024-02-29,2.5\n1969-12-31T12:00,3.5\n2000-03-01 "
+     "06:00:00.000Z,4.5\n2000-03-01T00:00+06:00,4\n",
+     "1 | 1.5; 19782 | 2.5; -0.5 | 3.5; 11017.25 | 4.5; 11016.75 | 4"},
+    /* words, and what is missing */
+    {"a,place,y\n1.5,\"Paris, France\",no\n2.5,Rome,None\n3.5,Rome,no\n4.5,,no\n",
+     "1.5 0 0 | 1; 2.5 1 0 | 0; 3.5 1 0 | 1; 4.5 0.6666666667 1 | 1"},
+    {"a,c,y\nNA,r,1\n2,g,0\n?,b,1\n4,b,\n6,,0\n",
+     "4 1 0 0 1 | 1; 2 0 0 1 0 | 0; 4 1 1 0 0 | 1; 6 0 0 0 0 | 0"},
+    {"a,b,y\n\"x \"\"1\"\"\",\"u\nv\",1.5\nz,w,2.5\n", "0 0 | 1.5; 1 1 | 2.5"},
+    {"a,m,y\n5,True,yes\n2,False,no\n3,True,yes\n", "5 1 | 1; 2 0 | 0; 3 1 | 1"},
+    /* targets */
+    {"a,y\n1,3\n2,3\n3,4\n5,3.0\n4,4\n9,4\n", "1 | 3; 2 | 3; 3 | 4; 5 | 3; 4 | 4; 9 | 4"},
+    {"a,y\n1,-1\n2,-1\n3,1\n5,+1\n4,1\n9,1\n", "1 | 0; 2 | 0; 3 | 1; 5 | 1; 4 | 1; 9 | 1"},
+    {"a,y\n1,10\n2,20\n3,30\n5,40\n", "1 | 10; 2 | 20; 3 | 30; 5 | 40"},
+    {"a,y\n1,10\n2,\n3,30\n5,40\n", "1 | 10; 3 | 30; 5 | 40"},
+    {"a,y\n1,1\n2,\n3,0\n5,1\n4,?\n8,0\n", "1 | 1; 3 | 0; 5 | 1; 8 | 0"},
+};
+
 static void examples_are_read(void **state) {
-  static const struct {
-    const char *text, *rows;
-  } examples[] = {
-      /* with names, without, and by every separator */
-      {"a,b,y\n1,2,3.5\n4,5,6.5\n", "1 2 | 3.5; 4 5 | 6.5"},
-      {"1,2,3.5\n4,5,6.5\n", "1 2 | 3.5; 4 5 | 6.5"},
-      {"a;b;y\n1;2;3.5\n4;5;6.5\n", "1 2 | 3.5; 4 5 | 6.5"},
-      {"a\tb\ty\n1\t2\t3.5\n\n4\t5\t6.5", "1 2 | 3.5; 4 5 | 6.5"},
-      {"a|b|y\r\n1|2|3.5\r\n4|5|6.5\r\n", "1 2 | 3.5; 4 5 | 6.5"},
-      {"a b, \"c,\td;\" ,y\n1,2,3.5\n4, 5 ,6.5\n", "1 2 | 3.5; 4 5 | 6.5"},
-      {"2019,1st,y\n1,2,3.5\n4,5,6.5\n", "1 2 | 3.5; 4 5 | 6.5"},
-      {"0,1,2\n1,2,3.5\n4,5,6.5\n", "1 2 | 3.5; 4 5 | 6.5"},
-      {"5.1,3.5,setosa\n4.9,3,setosa\n7,3.2,virginica\n", "5.1 3.5 | 0; 4.9 3 | 0; 7 3.2 | 1"},
-      {"p,x,s\ne,x,s\np,y,s\np,y,w\n", "1 0 | 0; 0 0 | 0; 1 1 | 0; 1 1 | 1"},
-      {"2010,2011,2012\nx,u,1.5\ny,v,2.5\n", "0 0 | 1.5; 1 1 | 2.5"},
-      /* numbers of rows, by pandas, by R's write.csv and write.table, and in a column of their own */
-      {",a,y\n0,1,3.5\n1,4,6.5\n", "1 | 3.5; 4 | 6.5"},
-      {"\"\",\"a\",\"y\"\n\"7\",1,3.5\n\"3\",4,6.5\n", "1 | 3.5; 4 | 6.5"},
-      {"\"a\" \"y\"\n", NULL},
-      {"\"a\"\t\"b\"\t\"y\"\n\"Mazda RX4\"\t1\t2\t3.5\n\"Fiat 128\"\t4\t5\t6.5\n", "1 2 | 3.5; 4 5 | 6.5"},
-      {"id,a,y\n1,1,3.5\n2,4,6.5\n3,1,2.5\n", "1 | 3.5; 4 | 6.5; 1 | 2.5"},
-      {"1.5,a,7\n2.5,a,8\n3.5,b,9.5\n", "1.5 0 | 7; 2.5 0 | 8; 3.5 1 | 9.5"},
-      /* numbers as people and spreadsheets write them */
-      {"\xef\xbb\xbf\"L\xc3\xa4nge, cm\";Breite;Art\r\n\"1,5\";2,25;\"Hund\"\r\n3,5;\"4,25\";\"Katze; "
-       "klein\"\r\n0,5;7;Ara\r\n5;6;Hund\r\n;;\r\n",
-       "1.5 0 2.25 0 | 1; 3.5 0 4.25 0 | 2; 0.5 0 7 0 | 0; 5 0 6 0 | 1"},
-      {"sep=;\na;y\n1;2,5\n3;4,5\n", "1 | 2.5; 3 | 4.5"},
-      {"a;b;y\n1.234,5;x;1,5\n-2.345.678;y;2,5\n", "1234.5 0 | 1.5; -2345678 1 | 2.5"},
-      {"a,y\n\"1,234.50\",\"$1,234\"\n$2.5,-$7\n12 %,\"\xe2\x82\xac 3\"\n1 000,4 \xe2\x82\xac\n1e3,+5\n",
-       "1234.5 | 1234; 2.5 | -7; 12 | 3; 1000 | 4; 1000 | 5"},
-      {"a,y\n16777217,123456789.25\n9007199254740993,1e-3\n0.1,.5\n",
-       "16777217 | 123456789.2; 9.007199255e+15 | 0.001; 0.1 | 0.5"},
-      /* days */
-      {"day,y\n1970-01-02,1.5\n2024-02-29,2.5\n1969-12-31T12:00,3.5\n2000-03-01 "
-       "06:00:00.000Z,4.5\n2000-03-01T00:00+06:00,4\n",
-       "1 | 1.5; 19782 | 2.5; -0.5 | 3.5; 11017.25 | 4.5; 11016.75 | 4"},
-      /* words, and what is missing */
-      {"a,place,y\n1.5,\"Paris, France\",no\n2.5,Rome,None\n3.5,Rome,no\n4.5,,no\n",
-       "1.5 0 0 | 1; 2.5 1 0 | 0; 3.5 1 0 | 1; 4.5 0.6666666667 1 | 1"},
-      {"a,c,y\nNA,r,1\n2,g,0\n?,b,1\n4,b,\n6,,0\n",
-       "4 1 0 0 1 | 1; 2 0 0 1 0 | 0; 4 1 1 0 0 | 1; 6 0 0 0 0 | 0"},
-      {"a,b,y\n\"x \"\"1\"\"\",\"u\nv\",1.5\nz,w,2.5\n", "0 0 | 1.5; 1 1 | 2.5"},
-      {"a,m,y\n5,True,yes\n2,False,no\n3,True,yes\n", "5 1 | 1; 2 0 | 0; 3 1 | 1"},
-      /* targets */
-      {"a,y\n1,3\n2,3\n3,4\n5,3.0\n4,4\n9,4\n", "1 | 3; 2 | 3; 3 | 4; 5 | 3; 4 | 4; 9 | 4"},
-      {"a,y\n1,-1\n2,-1\n3,1\n5,+1\n4,1\n9,1\n", "1 | 0; 2 | 0; 3 | 1; 5 | 1; 4 | 1; 9 | 1"},
-      {"a,y\n1,10\n2,20\n3,30\n5,40\n", "1 | 10; 2 | 20; 3 | 30; 5 | 40"},
-      {"a,y\n1,10\n2,\n3,30\n5,40\n", "1 | 10; 3 | 30; 5 | 40"},
-  };
   for (size_t i = 0; i < COUNT(examples); i++)
     if (examples[i].rows) expect(examples[i].text, &plain, examples[i].rows);
 }
@@ -160,6 +172,10 @@ static void bad_files_are_refused_by_line(void **state) {
       {"\n\n", "no line"},
       {"a,y\n", "no row"},
       {"a,y\n1,2\n3\n", "line 3 has 1 fields, but the first line 2"},
+      {"a,y\r1,2\r3\r", "line 3 has 1 fields"},
+      {"a,y\r\n1,2\r\n\r\n3\r\n", "line 4 has 1 fields"},
+      {"t,v,y\n\"a \\\"b\\\"\",2,2.5\nc,3,3.5\n", "line 2, field 1: a text goes on behind its closing quote"},
+      {"PK\3\4,,", "is no text, but a file of Excel"},
       {"a,y\n\n1,\"2\n2\"\n3,4,5\n", "line 5 has 3 fields"},
       {"# mine\na,y\n1,2\n2,3\n", "line 2 has 2 fields, but the first line 1"},
       {"a,y\n1,2\n#end\n", "line 3 has 1 fields"},
@@ -178,7 +194,7 @@ static void bad_files_are_refused_by_line(void **state) {
   refuses_bytes(zero, sizeof zero - 1, &plain, MN_BAD_DATA, "line 3, field 2 has the byte 0x00");
   struct mn_csv_config c = plain;
   c.target = "y,z";
-  refuses("a,y\n1,2\n", &c, MN_USAGE, "--target y,z: not all of these are columns of");
+  refuses("a,y\n1,2\n", &c, MN_USAGE, "--target y,z: z is no column of");
   c.target = "y,a";
   refuses("a,b,y\n1,2,x\n2,3,z\n", &c, MN_BAD_DATA, "the target, column y, holds words, such as x");
   struct mn_csv *csv;

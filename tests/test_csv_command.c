@@ -155,6 +155,37 @@ static void predictions_are_in_the_targets_words(void **state) {
   assert_true(strncmp(line[1], "0\t2024-03-", 10) == 0 && line[1][12] == 'T' && strlen(line[1]) == 21);
 }
 
+/* What becomes of rows without a target and of a single class is told. */
+static void targets_that_tell_little_are_told(void **state) {
+  write_text("gaps.csv", "a,y\n1.5,u\n2.5,\n3.5,v\n4.5,u\n5.5,v\n");
+  const struct result *r =
+      run_well("train --device cpu --hidden 8 --groups 2 --steps 2 --data gaps.csv --run gaps");
+  assert_non_null(strstr(r->err, "missing: y 1 (the target: rows for predict alone)"));
+  assert_non_null(strstr(r->err, "data: gaps.csv, 4 rows"));
+  r = run_well("predict --device cpu --data gaps.csv --run gaps --out gaps-out.csv");
+  assert_non_null(strstr(r->out, "gaps-out.csv: 5 rows"));
+  for (int words = 0; words < 2; words++) {
+    write_text("alone.csv", words ? "a,y\n1.5,u\n2.5,u\n3.5,u\n" : "a,y\n1.5,2\n2.5,2\n3.5,2\n");
+    r = run_well("train --device cpu --hidden 8 --groups 2 --steps 2 --data alone.csv");
+    assert_non_null(strstr(r->err, words ? "all rows to train on are of one class, u"
+                                         : "all rows to train on are of one class, 2"));
+  }
+}
+
+/* A first line of which a text is there only once, over numbers. */
+static void a_doubtful_header_is_told(void **state) {
+  char text[2000] = "adviser,125,256,7\n";
+  for (int n = 0; n < 30; n++)
+    snprintf(text + strlen(text), 60, "ibm%d,%d,%d,%d\n", n % 3, n * 7 % 11, n * 3 % 17, n * n % 13);
+  write_text("machine.data", text);
+  const struct result *r = run_well("train --device cpu --hidden 8 --groups 2 --steps 2 --data machine.data");
+  assert_non_null(
+      strstr(r->err, "the first line is taken for names, such as adviser; --header no takes it for a row"));
+  r = run_well("train --device cpu --hidden 8 --groups 2 --steps 2 --data machine.data --header no");
+  assert_non_null(strstr(r->err, "machine.data, 31 rows"));
+  assert_null(strstr(r->err, "first line"));
+}
+
 static void what_does_not_go_together_is_refused(void **state) {
   static const struct {
     const char *line;
@@ -162,6 +193,9 @@ static void what_does_not_go_together_is_refused(void **state) {
     const char *words;
   } lines[] = {
       {TRAIN "rows.h5 --target y", 64, "--target is for a CSV, but rows.h5 is none"},
+      {TRAIN "rows.h5 --header yes", 64, "--header is for a CSV, but rows.h5 is none"},
+      {TRAIN "rows.csv --init csv --target colour", 64,
+       "--target, but csv/checkpoint.h5 has its columns already"},
       {TRAIN "rows.csv --y kind", 64, "--y is for HDF5, but rows.csv is a CSV"},
       {TRAIN "rows.csv --loss mse", 65, "column kind, holds words, such as"},
       {TRAIN "rows.csv --target colour,a", 65, "column colour, holds words"},
@@ -171,7 +205,13 @@ static void what_does_not_go_together_is_refused(void **state) {
        "was trained on HDF5, and knows no names of columns"},
       {"eval --device cpu --run csv --data bare.tsv", 65, "bare.tsv: no row has a target"},
       {"predict --device cpu --run csv --data rows.csv --out csv.h5 --id what", 64,
-       "--id what: not all of these"},
+       "--id what: what is no column of rows.csv"},
+      {"predict --device cpu --run csv --data rows.csv --out new.h5 --id id", 64,
+       "--id is for a CSV, but --out new.h5"},
+      {"predict --device cpu --run csv --data days.csv --out new.h5", 65,
+       "days.csv: holds no column b, an input"},
+      {TRAIN "rows.csv --use a,id --drop id", 64,
+       "--use id: of rows.csv this column cannot be an input: --drop"},
       {"predict --device cpu --run csv --data rows.h5 --out x.csv --id a", 64,
        "--id is for a CSV, but rows.h5 is none"},
       {"predict --device cpu --run csv --data rows.csv --out out.csv", 73, "--out out.csv exists; --force"},
@@ -186,6 +226,8 @@ int main(void) {
       cmocka_unit_test(csv_trains_to_the_bytes_of_hdf5),
       cmocka_unit_test(later_files_are_scored_by_the_runs_table),
       cmocka_unit_test(predictions_are_in_the_targets_words),
+      cmocka_unit_test(targets_that_tell_little_are_told),
+      cmocka_unit_test(a_doubtful_header_is_told),
       cmocka_unit_test(what_does_not_go_together_is_refused),
   };
   return cmocka_run_group_tests(tests, make_files, tear_down);

@@ -132,6 +132,13 @@ mn_status mn_csv_add(struct mn_csv_column *c, int64_t row, const char *text, cha
   return store(c, row, kind == c->as ? value : NAN, room);
 }
 
+void mn_csv_drop(struct mn_csv_column *c, int64_t row) {
+  if (c->codes)
+    c->texts[c->codes[row]].rows--;
+  else
+    c->of_kind[MN_CSV_MISSING]--;
+}
+
 void mn_csv_tally(struct mn_csv_column *c) {
   if (!c->codes) return;
   memset(c->of_kind, 0, sizeof c->of_kind);

@@ -58,7 +58,7 @@ MN_API const char *mn_csv_id(const struct mn_csv *csv, int64_t row);
 
 /* What became of the columns, for the user: a line for each of the first MN_CSV_NOTES numbers; NULL if there
  * is nothing to say. */
-enum { MN_CSV_NOTES = 4 };
+enum { MN_CSV_NOTES = 5 };
 MN_API const char *mn_csv_note(const struct mn_csv *csv, int number);
 
 #endif

@@ -50,6 +50,7 @@ struct mn_csv_file {
   char separator, decimal;
   int columns;
   int header;                   /* the file's first line has names: rows in columns begin with index 1 */
+  int doubtful;                 /* … as it looks, but numbers are among them */
   int64_t rows;                 /* without the header */
   struct mn_csv_column *column; /* [columns] */
 };
@@ -67,6 +68,7 @@ void mn_csv_free(struct mn_csv_file *file);
 /* Adds the text of row `row`, the next one, for which mn_csv_reserve has made room. MN_NO_MEMORY. */
 mn_status mn_csv_add(struct mn_csv_column *column, int64_t row, const char *text, char decimal, int64_t room);
 mn_status mn_csv_reserve(struct mn_csv_column *column, int64_t rows);
+void mn_csv_drop(struct mn_csv_column *column, int64_t row); /* the last row, which had no text */
 
 /* Counts of_kind by the texts, if they are kept. */
 void mn_csv_tally(struct mn_csv_column *column);

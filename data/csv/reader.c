@@ -10,22 +10,47 @@
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/stat.h>
 
 #include "kernels/clock.h"
 #include "kernels/text.h"
 
-enum { BLOCK = 1 << 20, NAME = 255 };
+enum { BLOCK = 1 << 20, NAME = 255, OPTIONS = CSV_APPEND_NULL | CSV_REPALL_NL };
+enum unnamed { ALL_NAMED, FIRST_UNNAMED, LAST_UNNAMED };
 static const char separators[] = "\t;|,"; /* numbers and texts have commas in them, seldom the others */
 
 /* ---- the form of a file, by its first block ---- */
 
 struct form {
-  int64_t fields, first, others, rows,
-      same; /* others: fields of the second row; same: of rows that have as many */
+  int64_t fields, first, others, rows; /* others: fields of the second row */
+  int64_t same, ended;                 /* of rows that have as many; of those, whose last field is empty */
+  int64_t commas, points;              /* fields that are numbers with a decimal comma, or point */
+  int empty;                           /* the last field is */
 };
 
+/* Counts a number's mark: its only one, or the last of several, if it is another than those before. A mark
+ * that stands more than once divides thousands, so the other one is the decimal mark. */
+static void count_mark(struct form *f, const char *text, size_t length) {
+  size_t last = 0, groups = 0, marks = 0;
+  for (size_t i = *text == '-' || *text == '+'; i < length; i++) {
+    const int mark = text[i] == ',' || text[i] == '.';
+    if ((!mark && !isdigit((unsigned char)text[i])) || (mark && (i + 1 == length || i == 0))) return;
+    if (!mark) continue;
+    groups += marks && i - last == 4;
+    marks++, last = i;
+  }
+  if (!marks) return;
+  const char *first = memchr(text, text[last], length);
+  const int alone = first == text + last;
+  if (marks > 1 && !(groups == marks - 1 && (alone || length - last == 4))) return;
+  *((text[last] == ',') == alone ? &f->commas : &f->points) += 1;
+}
+
 static void count_field(void *text, size_t length, void *data) {
-  ((struct form *)data)->fields++;
+  struct form *f = data;
+  f->fields++;
+  f->empty = length == 0;
+  if (length) count_mark(f, text, length);
 }
 
 static void count_row(int end, void *data) {
@@ -33,6 +58,7 @@ static void count_row(int end, void *data) {
   if (f->rows == 0) f->first = f->fields;
   if (f->rows == 1) f->others = f->fields;
   f->same += f->rows > 0 && f->fields == f->others;
+  f->ended += f->rows > 0 && f->fields == f->others && f->empty;
   f->rows++;
   f->fields = 0;
 }
@@ -58,10 +84,12 @@ static mn_status count_fields(struct form *f, char separator, const char *text, 
 
 /* Takes the first separator that gives the header and nearly all rows the same number of fields, above 1, or
  * the one that gives it to most rows. *unnamed: the header lacks a name for the first column, as R's
- * write.table leaves it out. */
-static mn_status find_separator(struct mn_csv_file *file, const char *text, size_t length, int *unnamed) {
+ * write.table leaves it out, or, if all other lines end with a separator, for the last. Numbers have decimal
+ * commas if more fields do, but not if commas are separators. */
+static mn_status find_form(struct mn_csv_file *file, const char *text, size_t length, enum unnamed *unnamed) {
   double best = 0;
   file->separator = ',';
+  file->decimal = '.';
   for (const char *s = separators; *s && best < 2; s++) {
     struct form f;
     MN_TRY(count_fields(&f, *s, text, length));
@@ -71,24 +99,10 @@ static mn_status find_separator(struct mn_csv_file *file, const char *text, size
     if (score <= best) continue;
     best = score >= 1.95 ? 2 : score;
     file->separator = *s;
-    *unnamed = lacks;
+    file->decimal = *s != ',' && f.commas > f.points ? ',' : '.';
+    *unnamed = !lacks ? ALL_NAMED : f.ended == f.same ? LAST_UNNAMED : FIRST_UNNAMED;
   }
   return MN_OK;
-}
-
-/* Numbers have decimal commas if more commas than points stand between two digits, but for those of
- * thousands; if commas are separators, numbers have points. */
-static void find_decimal(struct mn_csv_file *file, const char *text, size_t length) {
-  int64_t commas = 0;
-  for (size_t i = 1; i + 1 < length && file->separator != ','; i++) {
-    if ((text[i] != ',' && text[i] != '.') || !isdigit((unsigned char)text[i - 1]) ||
-        !isdigit((unsigned char)text[i + 1]))
-      continue;
-    const int another = i + 4 < length && (text[i + 4] == ',' || text[i + 4] == '.'),
-              again = i > 4 && text[i - 4] == text[i];
-    if (!another && !again) commas += text[i] == ',' ? 1 : -1;
-  }
-  file->decimal = commas > 0 ? ',' : '.';
 }
 
 /* ---- fields and rows ---- */
@@ -98,7 +112,9 @@ struct reading {
   struct csv_parser parser;
   int64_t line, begins;     /* of the file, from 1: that is read, and in which the row begins */
   int64_t row, room, field; /* rows so far, the header among them; room for them; fields of this row so far */
-  int unnamed;
+  enum unnamed unnamed;     /* a column that the header has no field for */
+  int empty;                /* fields of this row so far without a text */
+  int ended;                /* what ended the last row: a line ends with \n, \r\n or \r */
   const char *id;
   mn_status status;
 };
@@ -141,49 +157,67 @@ static mn_status add_column(struct reading *r, const char *name) {
   return c->name ? mn_csv_reserve(c, r->room) : mn_fail(MN_NO_MEMORY, "no memory for %d columns", f->columns);
 }
 
+/* A column, and its text in the header, row 0. */
+static mn_status add_name(struct reading *r, const char *name) {
+  MN_TRY(add_column(r, name));
+  return mn_csv_add(&r->file->column[r->file->columns - 1], 0, name, r->file->decimal, r->room);
+}
+
 static mn_status take_text(struct reading *r, char *text, size_t length) {
   struct mn_csv_file *f = r->file;
-  const int column = (int)r->field + (r->unnamed && r->row == 0);
   MN_TRY(check_text(r, text, length));
   while (length && (text[length - 1] == ' ' || text[length - 1] == '\n' || text[length - 1] == '\r'))
     text[--length] = 0;
   while (*text == ' ' || *text == '\n') text++, length--;
-  if (r->row == 0 && r->field == 0 && r->unnamed) MN_TRY(add_column(r, ""));
-  if (r->row == 0 && r->field == 0 && r->unnamed) MN_TRY(mn_csv_add(f->column, 0, "", f->decimal, r->room));
-  if (r->row == 0) MN_TRY(add_column(r, text));
-  return column < f->columns ? mn_csv_add(&f->column[column], r->row, text, f->decimal, r->room) : MN_OK;
+  r->empty += length == 0;
+  if (r->row == 0 && r->field == 0 && r->unnamed == FIRST_UNNAMED) MN_TRY(add_name(r, ""));
+  if (r->row == 0) return add_name(r, text);
+  return r->field < f->columns ? mn_csv_add(&f->column[r->field], r->row, text, f->decimal, r->room) : MN_OK;
 }
 
 static void take_field(void *text, size_t length, void *data) {
   struct reading *r = data;
-  if (r->status == MN_OK && r->field == 0) r->begins = r->line;
+  if (r->field == 0) r->begins = r->line;
   if (r->status == MN_OK) r->status = take_text(r, text, length);
   r->field++;
 }
 
+/* A line of separators alone is passed over, as spreadsheets write them below a table. */
+static mn_status end_row(struct reading *r) {
+  struct mn_csv_file *f = r->file;
+  if (r->row == 0 && r->unnamed == LAST_UNNAMED) MN_TRY(add_name(r, ""));
+  if (r->row > 0 && r->field != f->columns)
+    return mn_fail(
+        MN_BAD_DATA, "%s: line %lld has %lld fields, but the first line %d: correct either, or take it out",
+        f->path, (long long)r->begins, (long long)r->field, f->columns - (r->unnamed != ALL_NAMED));
+  const int passed = r->row > 0 && r->empty == r->field;
+  for (int i = 0; i < f->columns && passed; i++) mn_csv_drop(&f->column[i], r->row);
+  if (!passed) r->row++;
+  if (r->row < r->room) return MN_OK;
+  r->room *= 2;
+  for (int i = 0; i < f->columns; i++) MN_TRY(mn_csv_reserve(&f->column[i], r->room));
+  return MN_OK;
+}
+
 static void take_row(int end, void *data) {
   struct reading *r = data;
-  struct mn_csv_file *f = r->file;
-  const int64_t fields = r->field + (r->unnamed && r->row == 0);
-  if (r->status == MN_OK && r->field && fields != f->columns)
-    r->status = mn_fail(MN_BAD_DATA,
-                        "%s: line %lld has %lld fields, but the first line %d: correct it, or take it out",
-                        f->path, (long long)r->begins, (long long)r->field, f->columns - r->unnamed);
-  r->row += r->field > 0;
-  r->field = 0;
-  r->line += end == '\n';
-  if (r->row < r->room || r->status != MN_OK) return;
-  r->room *= 2;
-  for (int i = 0; i < f->columns && r->status == MN_OK; i++)
-    r->status = mn_csv_reserve(&f->column[i], r->room);
+  if (r->status == MN_OK && r->field) r->status = end_row(r);
+  r->line += end == '\r' || (end == '\n' && (r->field || r->ended != '\r'));
+  r->ended = r->field || end != '\n' ? end : 0;
+  r->field = r->empty = 0;
 }
 
 /* ---- the header ---- */
 
-/* Whether the first line has names: a text of it that is there only once, and is no number over numbers; or
- * the numbers from 0 on, as pandas names columns. */
+/* Whether at least half of the rows below the first have its kind. */
+static int is_over(const struct mn_csv_column *c, enum mn_csv_kind kind, int64_t rows) {
+  return 2 * (c->of_kind[kind] - 1) >= rows - 1 - c->of_kind[MN_CSV_MISSING];
+}
+
+/* Whether the first line has names (2: and numbers over numbers): a text of it is there only once, and is no
+ * number over numbers; or it counts from 0, as pandas names columns. */
 static int is_header(const struct mn_csv_file *f, int64_t rows) {
-  int texts = 0, fit = 0, counted = 0;
+  int texts = 0, fit = 0, counted = 0, numbers = 0;
   for (int i = 0; i < f->columns; i++) {
     const struct mn_csv_column *c = &f->column[i];
     double value;
@@ -191,10 +225,11 @@ static int is_header(const struct mn_csv_file *f, int64_t rows) {
     if (kind == MN_CSV_MISSING) continue;
     counted += kind == MN_CSV_NUMBER && value == texts;
     texts++;
-    fit += (c->codes && c->texts[c->codes[0]].rows > 1) ||
-           (kind != MN_CSV_WORD && 2 * (c->of_kind[kind] - 1) >= rows - 1 - c->of_kind[MN_CSV_MISSING]);
+    numbers += kind != MN_CSV_WORD && is_over(c, kind, rows);
+    fit += (c->codes && c->texts[c->codes[0]].rows > 1) || (kind != MN_CSV_WORD && is_over(c, kind, rows));
   }
-  return fit < texts || (texts > 2 && counted == texts);
+  return fit < texts ? 1 + (numbers > 0)
+                     : (counted == texts && texts > (texts && !*f->column[0].name ? 0 : 2));
 }
 
 static int by_name(const void *a, const void *b) {
@@ -220,7 +255,10 @@ static mn_status settle_header(struct mn_csv_file *f, int64_t rows, int header,
                                int (*known)(const void *names, const char *name), const void *names) {
   for (int i = 0; i < f->columns; i++) mn_csv_tally(&f->column[i]);
   f->header = header >= 0 ? header : is_header(f, rows);
-  for (int i = 0; known && header < 0 && i < f->columns; i++) f->header |= known(names, f->column[i].name);
+  for (int i = 0; known && header < 0 && !f->header && i < f->columns; i++)
+    f->header = known(names, f->column[i].name);
+  f->doubtful = f->header > 1;
+  f->header = f->header > 0;
   f->rows = rows - f->header;
   for (int i = 0; i < f->columns; i++) {
     struct mn_csv_column *c = &f->column[i];
@@ -230,7 +268,7 @@ static mn_status settle_header(struct mn_csv_file *f, int64_t rows, int header,
     if (f->header && *c->name) continue;
     c->unnamed = f->header;
     free(c->name);
-    if (asprintf(&c->name, "%d", i + 1) < 0)
+    if (asprintf(&c->name, f->header ? "unnamed %d" : "%d", i + 1) < 0)
       return c->name = NULL, mn_fail(MN_NO_MEMORY, "no memory for the names of %d columns", f->columns);
   }
   if (f->rows < 1)
@@ -255,10 +293,36 @@ static mn_status take_begin(struct reading *r, char **text, size_t *length) {
   const size_t line = *length > 5 && memcmp(t, "sep=", 4) == 0 ? 5 + strspn(t + 5, "\r\n") : 0;
   *text += line, *length -= line;
   r->line += line > 0;
-  MN_TRY(find_separator(f, *text, *length, &r->unnamed));
+  if (*length > 3 &&
+      (memcmp(t, "PK\3\4", 4) == 0 || memcmp(t, "\x1f\x8b", 2) == 0 || memcmp(t, "\x89HDF", 4) == 0))
+    return mn_fail(MN_BAD_DATA, "%s: is no text, but a file of Excel, HDF5 or gzip: save it as CSV, in UTF-8",
+                   f->path);
+  MN_TRY(find_form(f, *text, *length, &r->unnamed));
   if (line) f->separator = t[4];
-  find_decimal(f, *text, *length);
   csv_set_delim(&r->parser, (unsigned char)f->separator);
+  return MN_OK;
+}
+
+/* libcsv is strict, so that it stops at each quote that is not doubled; one in a field without quotes is a
+ * character. */
+static mn_status parse(struct reading *r, const char *text, size_t length) {
+  size_t done = 0;
+  while (done < length) {
+    done += csv_parse(&r->parser, text + done, length - done, take_field, take_row, r);
+    MN_TRY(r->status);
+    if (done == length) break;
+    if (csv_error(&r->parser) != CSV_EPARSE)
+      return mn_fail(MN_NO_MEMORY, "%s: no memory for line %lld", r->file->path, (long long)r->line);
+    if (r->parser.quoted)
+      return mn_fail(
+          MN_BAD_DATA,
+          "%s: line %lld, field %lld: a text goes on behind its closing quote: double quotes within a text "
+          "(not \\\"), or take them off",
+          r->file->path, (long long)(r->field ? r->begins : r->line), (long long)r->field + 1);
+    csv_set_opts(&r->parser, OPTIONS);
+    done += csv_parse(&r->parser, text + done, 1, take_field, take_row, r);
+    csv_set_opts(&r->parser, OPTIONS | CSV_STRICT);
+  }
   return MN_OK;
 }
 
@@ -269,9 +333,7 @@ static mn_status read_all(struct reading *r, FILE *in, char *block) {
     char *text = block;
     block[length] = 0;
     if (all == 0) MN_TRY(take_begin(r, &text, &length));
-    if (csv_parse(&r->parser, text, length, take_field, take_row, r) != length)
-      return mn_fail(MN_NO_MEMORY, "%s: no memory for line %lld", f->path, (long long)r->line);
-    MN_TRY(r->status);
+    MN_TRY(parse(r, text, length));
     mn_heartbeat_of("rows read", r->row, 0);
   }
   if (ferror(in))
@@ -290,10 +352,15 @@ mn_status mn_csv_read(struct mn_csv_file *file, const char *path, int header, co
                       int (*known)(const void *names, const char *name), const void *names) {
   struct reading r = {.file = file, .id = id, .line = 1, .room = 4096};
   *file = (struct mn_csv_file){.path = path};
+  struct stat status_of;
   FILE *in = fopen(path, "rb");
-  if (!in) return mn_fail(MN_NO_INPUT, "%s: %s; name another file", path, strerror(errno));
+  if (!in || fstat(fileno(in), &status_of) != 0 || S_ISDIR(status_of.st_mode)) {
+    const int error = in ? EISDIR : errno;
+    if (in) fclose(in);
+    return mn_fail(MN_NO_INPUT, "%s: %s; name another file", path, strerror(error));
+  }
   char *block = malloc(BLOCK + 1);
-  mn_status status = block && csv_init(&r.parser, CSV_APPEND_NULL | CSV_REPALL_NL) == 0
+  mn_status status = block && csv_init(&r.parser, OPTIONS | CSV_STRICT) == 0
                          ? MN_OK
                          : mn_fail(MN_NO_MEMORY, "%s: no memory to open it", path);
   if (status == MN_OK) {

@@ -11,9 +11,9 @@
 struct mn_csv {
   struct mn_csv_file file;
   struct mn_table table;
-  int new; /* the table is this file's own */
-  int id;  /* the column of ids */
-  int64_t inputs, outputs;
+  int new;                        /* the table is this file's own */
+  int id;                         /* the column of ids */
+  int64_t inputs, outputs, alone; /* alone: as in struct mn_dataset */
   int classes;
   const struct mn_class_names *names; /* of classes that are words */
   size_t real[2];                     /* what holds all values of x, and of y, exactly */
@@ -134,17 +134,19 @@ mn_status mn_csv_rows(struct mn_dataset **out, struct mn_csv *csv, int targets) 
                      t->name);
     there = there && t->source >= 0;
   }
-  if (there && targets && csv->classes && !csv->new) MN_TRY(check_classes(csv));
-  if (there && targets && !csv->kept) MN_TRY(keep_rows(csv));
-  const int some = there && targets && csv->kept_count < csv->file.rows;
-  if (some && csv->kept_count == 0)
+  const int wanted = there && targets;
+  if (wanted && csv->classes && !csv->new) MN_TRY(check_classes(csv));
+  if (wanted && !csv->kept) MN_TRY(keep_rows(csv));
+  if (targets && csv->kept_count == 0)
     return mn_fail(MN_BAD_DATA, "%s: no row has a target: predict needs none", csv->file.path);
+  const int some = wanted && csv->kept_count < csv->file.rows;
   struct csv_rows *r = calloc(1, sizeof *r);
   if (!r) return mn_fail(MN_NO_MEMORY, "no memory for the rows of %s", csv->file.path);
   *r = (struct csv_rows){.base = {.rows = some ? csv->kept_count : csv->file.rows,
                                   .inputs = csv->inputs,
                                   .outputs = there ? csv->outputs : 0,
                                   .classes = there && csv->classes,
+                                  .alone = there ? csv->alone : 0,
                                   .class_names = there ? csv->names : NULL,
                                   .parallel = csv->real[0],
                                   .y_parallel = csv->real[1],
@@ -203,18 +205,23 @@ static void measure(struct mn_csv *csv) {
     if (t->target && t->kind == MN_COLUMN_WORDS) csv->names = &t->words;
     if (t->source < 0) continue;
     if (!is_narrow(c)) csv->real[t->target] = sizeof(double);
-    for (int k = 0; t->kind == MN_COLUMN_LABELS && k < c->count; k++)
-      if (c->texts[k].rows && c->texts[k].value >= (double)csv->outputs)
-        csv->outputs = (int64_t)fmin(c->texts[k].value, INT32_MAX) + 1;
+    double smallest = INFINITY, largest = -1; /* of labels, or words' numbers */
+    for (int k = 0; t->target && csv->classes && k < c->count; k++)
+      if (c->texts[k].rows && !isnan(c->texts[k].value))
+        smallest = fmin(smallest, c->texts[k].value), largest = fmax(largest, c->texts[k].value);
+    if (t->kind == MN_COLUMN_LABELS) csv->outputs = (int64_t)fmin(largest, INT32_MAX - 1) + 1;
+    if (smallest == largest) csv->alone = (int64_t)largest + 1;
     missing |= !t->target && c->of_kind[MN_CSV_MISSING] > 0;
   }
   if (missing || *csv->notes[3]) csv->real[0] = sizeof(double); /* means */
 }
 
 static void describe(struct mn_csv *csv, const struct mn_csv_lists *lists) {
-  static const char *const forms[] = {"", "left out: %s", "missing: %s",
-                                      "not of their column's kind, so missing: %s"};
-  const char *const texts[] = {"", lists->out.text, lists->missing.text, lists->odd.text};
+  static const char *const forms[] = {
+      "", "left out: %s", "missing: %s", "not of their column's kind, so missing: %s",
+      "the first line is taken for names, such as %s; --header no takes it for a row"};
+  const char *const texts[] = {"", lists->out.text, lists->missing.text, lists->odd.text,
+                               csv->file.doubtful ? csv->file.column[0].name : ""};
   int of_kind[MN_COLUMN_KINDS] = {0};
   for (int i = 0; i < csv->table.count; i++)
     of_kind[csv->table.columns[i].kind] += !csv->table.columns[i].target;

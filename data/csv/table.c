@@ -167,7 +167,8 @@ static void set_values(const struct mn_table_column *t, struct mn_csv_column *c)
       text->value = word < 0 ? NAN : (double)word;
     } else if (t->kind == MN_COLUMN_DATE ? text->kind != MN_CSV_DATE : !is_number) {
       text->value = NAN;
-    } else if (t->kind == MN_COLUMN_LABELS && (text->value < 0 || text->value != floor(text->value))) {
+    } else if (t->kind == MN_COLUMN_LABELS && !(text->value >= 0 && text->value <= 2 * MN_CLASSES_MOST + 2 &&
+                                                text->value == floor(text->value))) {
       text->value = NAN;
     }
   }
@@ -188,7 +189,9 @@ static int64_t note_missing(const struct mn_table_column *t, const struct mn_csv
   }
   if (odd) note(&lists->odd, "%s %lld (%s)", t->name, (long long)odd, words);
   const int64_t missing = odd + c->of_kind[MN_CSV_MISSING];
-  if (missing && !t->target) note(&lists->missing, "%s %lld", t->name, (long long)missing);
+  if (missing)
+    note(&lists->missing, t->target ? "%s %lld (the target: rows for predict alone)" : "%s %lld", t->name,
+         (long long)missing);
   return missing;
 }
 
@@ -205,16 +208,21 @@ static int is_listed(const char *list, const char *name) {
 
 mn_status mn_csv_check_names(const struct mn_csv_file *f, const char *option, const char *list) {
   struct mn_csv_list names = {""};
-  int found = 0, wanted = 1;
-  for (const char *p = list; p && *p; p++) wanted += *p == ',';
+  int all = !list;
   for (int i = 0; i < f->columns; i++) {
-    if (list && strcmp(list, f->column[i].name) == 0) return MN_OK; /* with commas in its name */
-    found += is_listed(list, f->column[i].name);
+    all = all || strcmp(list, f->column[i].name) == 0; /* with commas in its name */
     note(&names, "%s", f->column[i].name);
   }
-  if (!list || found == wanted) return MN_OK;
-  return mn_fail(MN_USAGE, "--%s %s: not all of these are columns of %s, which are: %s", option, list,
-                 f->path, names.text);
+  for (const char *p = list; p && !all; p = strchr(p, ',') ? strchr(p, ',') + 1 : NULL) {
+    const size_t length = strcspn(p, ",");
+    int found = 0;
+    for (int i = 0; i < f->columns && !found; i++)
+      found = strncmp(p, f->column[i].name, length) == 0 && !f->column[i].name[length];
+    if (!found)
+      return mn_fail(MN_USAGE, "--%s %s: %.*s is no column of %s, which has: %s", option, list, (int)length,
+                     p, f->path, names.text);
+  }
+  return MN_OK;
 }
 
 /* Why a column is no input; NULL if it is one. */
@@ -240,7 +248,9 @@ static int is_class(const struct mn_csv_column *c, int numbers) {
   if (kind_of(c) == MN_COLUMN_WORDS || numbers == 0) return 1;
   int whole = numbers < 0 && kind_of(c) == MN_COLUMN_NUMBER && distinct(c) <= FEW_CLASSES &&
               2 * distinct(c) <= present(c);
-  for (int i = 0; i < c->count; i++) whole = whole && !(c->texts[i].rows && fmod(c->texts[i].value, 1) != 0);
+  for (int i = 0; i < c->count; i++)
+    if (c->texts[i].rows && c->texts[i].kind == MN_CSV_NUMBER)
+      whole = whole && fmod(c->texts[i].value, 1) == 0;
   return whole;
 }
 
@@ -304,11 +314,15 @@ mn_status mn_table_infer(struct mn_table *table, struct mn_csv_file *f, const st
   MN_TRY(mn_csv_check_names(f, "target", config->target));
   MN_TRY(mn_csv_check_names(f, "drop", config->drop));
   MN_TRY(mn_csv_check_names(f, "use", config->use));
-  while (last > 0 && is_listed(config->drop, f->column[last].name)) last--;
+  for (const struct mn_csv_column *c; last > 0; last--) /* a separator may end each line */
+    if (c = &f->column[last], !is_listed(config->drop, c->name) && !(c->unnamed && present(c) == 0)) break;
   for (int i = 0; i < f->columns; i++) targets += is_listed(config->target, f->column[i].name);
   for (int i = 0; i < f->columns; i++) {
     const int target = config->target ? is_listed(config->target, f->column[i].name) : i == last;
     const char *why = target ? NULL : why_not(f, i, config);
+    if (why && is_listed(config->use, f->column[i].name))
+      return mn_fail(MN_USAGE, "--use %s: of %s this column cannot be an input: %s", f->column[i].name,
+                     f->path, why);
     if (why && strcmp(why, "--drop") != 0) note(&lists->out, "%s (%s)", f->column[i].name, why);
     if (why) continue;
     struct mn_table_column *t = &table->columns[table->count++];
@@ -316,10 +330,12 @@ mn_status mn_table_infer(struct mn_table *table, struct mn_csv_file *f, const st
     MN_TRY(infer_column(t, f, config, lists, target, targets > 1));
   }
   if (table->count > (targets ? targets : 1)) return MN_OK;
-  return mn_fail(MN_BAD_DATA,
-                 "%s: no column is an input beside the target, %s%s%s: separators are , ; | and tabs",
-                 f->path, config->target ? config->target : f->column[last].name,
-                 *lists->out.text ? "; left out: " : "", lists->out.text);
+  return mn_fail(
+      MN_BAD_DATA,
+      "%s: no column is an input beside the target, %s%s%s: --use NAME takes a column; separators are , ; "
+      "| and tabs",
+      f->path, config->target ? config->target : f->column[last].name, *lists->out.text ? "; left out: " : "",
+      lists->out.text);
 }
 
 /* ---- a table in another file ---- */
@@ -339,9 +355,9 @@ static mn_status find_column(struct mn_table_column *t, struct mn_csv_file *f, s
                    f->header ? "" : ", or a first line of names");
   c = *found;
   const enum mn_csv_kind as = t->kind == MN_COLUMN_DATE ? MN_CSV_DATE : MN_CSV_NUMBER;
-  if (!c->codes && (t->kind == MN_COLUMN_WORDS || as != c->as))
+  if (!c->codes && (t->kind >= MN_COLUMN_WORDS || as != c->as))
     return mn_fail(MN_BAD_DATA,
-                   "%s: column %s has more than %d different texts, but is %s to the model: correct it",
+                   "%s: column %s has more than %d different texts, but is %s to the model: leave out some",
                    f->path, t->name, MN_CLASSES_MOST, mn_column_kinds[t->kind]);
   set_values(t, c);
   note_missing(t, c, lists);

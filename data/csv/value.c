@@ -80,7 +80,8 @@ static int tidy(char out[64], const char *text, char decimal) {
     const int group = digits > 0 && (gap || *p == thousands || *p == '\'') && is_digit(p[gap ? gap : 1]);
     if (group) {
       step = gap ? gap : 1;
-      if (digits > 3 || ended || !is_digit(p[step + 1]) || !is_digit(p[step + 2]) || is_digit(p[step + 3]))
+      if (digits > 3 || ended || (digits == 1 && out[used - 1] == '0') || !is_digit(p[step + 1]) ||
+          !is_digit(p[step + 2]) || is_digit(p[step + 3]))
         return 0;
       digits = 0;
     } else if (gap || sign(p)) {
@@ -124,6 +125,9 @@ static int read_date(const char *p, double *days) {
   const int month = dash ? (p++, read_digits(&p, 2, 1, 12)) : -1,
             day = *p == '-' ? (p++, read_digits(&p, 2, 1, 31)) : -1;
   if (year < 0 || month < 0 || day < 0) return 0;
+  static const signed char lengths[] = {31, 29, 31, 30, 31, 30, 31, 31, 30, 31, 30, 31};
+  const int leap = year % 4 == 0 && (year % 100 != 0 || year % 400 == 0);
+  if (day > lengths[month - 1] || (month == 2 && day == 29 && !leap)) return 0;
   /* The Gregorian calendar in years from March on: 30.6 days a month, and a day more each fourth year. */
   const int y = month > 2 ? year : year - 1, m = month > 2 ? month - 3 : month + 9;
   *days = 365.0 * y + floor(y / 4.0) - floor(y / 100.0) + floor(y / 400.0) + (153 * m + 2) / 5 + day - 719469;

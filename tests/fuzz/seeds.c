@@ -50,8 +50,7 @@ static const char *const options[] = {
 
 static const char *const tables[] = {
     "a,\"b, c\",y\n1,red,2.5\n\"1,234.5\",\"dark \"\"blue\"\"\",-3e4\n,NA,$ 7\n",
-    "sep=;\r\n\xef\xbb\xbf"
-    "day;x;kind\r\n2024-01-02;1,5;ant\r\n2024-02-29T12:30:00.5Z;?;bee\r\n;2;ant\r\n",
+    "sep=;\r\n\357\273\277day;x;kind\r\n2024-01-02;1,5;ant\r\n2024-02-29T12:30:00.5Z;?;bee\r\n;2;ant\r\n",
     "\"a\"\t\"y\"\n\"1\"\t5\t0\n\"2\"\t6\t1\n\"3\"\t7\t1\n\"4\"\t8\t0\n", "0|1|2\n1|2|3\n4|5|6\n7|8|9\n"};
 
 static void write_text(const char *folder, const char *kind, int number, const char *text) {

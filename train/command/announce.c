@@ -244,13 +244,13 @@ static int is_odd(const struct mn_columns *c, int64_t i, enum way way) {
 static void note_columns(const struct mn_columns *c, const struct mn_csv *csv, enum way way, const char *what,
                          const struct mn_options *options) {
   enum { SHOWN = 5 };
-  char list[160] = "";
+  char list[1600] = "";
   int64_t count = 0;
   for (int64_t i = 0; i < c->cols; i++) {
     const size_t used = strlen(list);
     if (!is_odd(c, i, way) || count++ >= SHOWN) continue;
     const char *name = csv ? mn_csv_input(csv, i) : NULL;
-    snprintf(list + used, sizeof list - used, name ? "%s%.40s" : "%s%.0s%lld", used ? ", " : "",
+    snprintf(list + used, sizeof list - used, name ? "%s%s" : "%s%.0s%lld", used ? ", " : "",
              name ? name : "", (long long)i);
   }
   if (count > SHOWN)
@@ -270,13 +270,13 @@ void mn_announce_columns(const struct mn_columns columns[MN_SIDES], const struct
                "values far from all others: a logarithm or a limit may do better; if they stand for what is "
                "missing, leave them out",
                options);
-  note_columns(x, csv, NUMBERED, "rises by whole numbers, as row numbers do: leave it out if it is one",
-               options);
+  if (!csv)
+    note_columns(x, csv, NUMBERED, "rises by whole numbers, as row numbers do: leave it out if it is one",
+                 options);
   /* Real targets that may be classes: few whole numbers from 0. */
   if (options->loss < 0 && y->cols == 1 && y->whole[0] && y->smallest[0] >= 0 && y->largest[0] <= FEW)
-    mn_announce(options,
-                "note: y holds whole numbers from %g to %g: if they are classes, store it as integers",
-                y->smallest[0], y->largest[0]);
+    mn_announce(options, "note: y holds whole numbers from %g to %g: if they are classes, %s", y->smallest[0],
+                y->largest[0], csv ? "--loss cross-entropy trains on them so" : "store it as integers");
 }
 
 void mn_announce_table(const struct mn_csv *csv, const struct mn_options *options) {

@@ -190,5 +190,8 @@ mn_status mn_predict(FILE *out, struct mn_session *s) {
     return mn_fail(MN_USAGE,
                    "--probabilities is for classes, but the loss of %s is mse: leave --probabilities out",
                    s->options.checkpoint);
+  if (s->options.id && !mn_csv_named(s->options.out))
+    return mn_fail(MN_USAGE, "--id is for a CSV, but --out %s is none: let it end in .csv, or leave --id out",
+                   s->options.out);
   return (mn_csv_named(s->options.out) ? mn_write_csv : write_hdf5)(out, s);
 }

@@ -17,10 +17,12 @@ static int wants_numbers(const struct mn_session *s) {
                               : s->from && s->from->model.loss == MN_LOSS_MSE;
 }
 
+/* Options that only a CSV has; a table settles the first three. */
+static const char *const of_csv[] = {"target", "drop", "use", "header", "id"};
+
 /* Reads a CSV file once, and opens its rows. It has one part. */
 static mn_status open_csv(struct mn_session *s, struct mn_dataset **out, enum mn_part part, int targets) {
   const struct mn_options *o = &s->options;
-  static const char *const choices[] = {"target", "drop", "use"};
   const struct mn_csv_config config = {.header = (int)o->header,
                                        .table = s->table,
                                        .target = o->target,
@@ -35,10 +37,10 @@ static mn_status open_csv(struct mn_session *s, struct mn_dataset **out, enum mn
     return mn_fail(MN_USAGE,
                    "%s was trained on HDF5, and knows no names of columns, but %s is a CSV: give HDF5",
                    s->from_path, o->data);
-  for (int i = 0; i < 3 && s->from; i++)
-    if (mn_options_given(o, choices[i]))
+  for (int i = 0; i < 3 && s->table; i++)
+    if (mn_options_given(o, of_csv[i]))
       return mn_fail(MN_USAGE, "--%s, but %s has its columns already: leave it out, or start a new run",
-                     choices[i], s->from_path);
+                     of_csv[i], s->from ? s->from_path : o->init);
   *out = NULL;
   if (!s->csv) MN_TRY(mn_csv_open(&s->csv, o->data, &config));
   if (part == MN_PART_TEST) return MN_OK;
@@ -57,13 +59,10 @@ static mn_status open_csv(struct mn_session *s, struct mn_dataset **out, enum mn
 static mn_status open_named(struct mn_session *s, struct mn_dataset **out, enum mn_part part, int targets) {
   const struct mn_options *o = &s->options;
   if (mn_csv_named(o->data)) return open_csv(s, out, part, targets);
-  if (o->target || o->drop || o->use || o->id)
-    return mn_fail(MN_USAGE, "--%s is for a CSV, but %s is none: --x and --y name its datasets",
-                   o->target ? "target"
-                   : o->drop ? "drop"
-                   : o->use  ? "use"
-                             : "id",
-                   o->data);
+  for (size_t i = 0; i < sizeof of_csv / sizeof *of_csv; i++)
+    if (mn_options_given(o, of_csv[i]))
+      return mn_fail(MN_USAGE, "--%s is for a CSV, but %s is none: --x and --y name its datasets", of_csv[i],
+                     o->data);
   const int how = (targets ? MN_Y_REQUIRED : 0) | (wants_numbers(s) ? MN_Y_NUMBERS : 0);
   MN_TRY(mn_dataset_open(out, o->data, part, o->x_name, o->y_name, how));
   if (!*out || !(*out)->classes || (!s->class_names.count && !(*out)->class_names)) return MN_OK;
@@ -80,7 +79,7 @@ static mn_status open_rows(struct mn_session *s, struct mn_dataset **out, enum m
   const struct mn_options *o = &s->options;
   struct mn_outcome outcome;
   const mn_status status = open_named(s, out, part, targets);
-  if (status != MN_BAD_DATA || targets) return status;
+  if (status != MN_BAD_DATA || targets || mn_csv_named(o->data)) return status;
   mn_outcome_note(&outcome, status);
   mn_dataset_close(*out), *out = NULL;
   MN_TRY(mn_dataset_open(out, o->data, part, o->x_name, o->y_name, MN_Y_NONE));
