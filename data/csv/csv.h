@@ -27,7 +27,7 @@ struct mn_csv_config {
 
 struct mn_csv;
 
-MN_API int mn_csv_named(const char *path); /* whether it ends in .csv, .tsv, .txt or .data */
+MN_API int mn_csv_named(const char *path); /* whether it ends in .csv, .tsv, .txt, .data, .dat */
 
 /* Reads the file `path` whole. Words and messages are UTF-8. `path` is borrowed. MN_NO_INPUT, MN_IO,
  * MN_NO_MEMORY, MN_LIBRARY (this build lacks libcsv); MN_USAGE: a name that no column has; MN_BAD_DATA: the

@@ -110,6 +110,7 @@ static mn_status find_form(struct mn_csv_file *file, const char *text, size_t le
 struct reading {
   struct mn_csv_file *file;
   struct csv_parser parser;
+  int64_t bytes;            /* of the file; 0 if that is not known */
   int64_t line, begins;     /* of the file, from 1: that is read, and in which the row begins */
   int64_t row, room, field; /* rows so far, the header among them; room for them; fields of this row so far */
   enum unnamed unnamed;     /* a column that the header has no field for */
@@ -334,7 +335,8 @@ static mn_status read_all(struct reading *r, FILE *in, char *block) {
     block[length] = 0;
     if (all == 0) MN_TRY(take_begin(r, &text, &length));
     MN_TRY(parse(r, text, length));
-    mn_heartbeat_of("rows read", r->row, 0);
+    const int64_t done = all + (int64_t)length;
+    mn_heartbeat_of("bytes read", done, done < r->bytes ? r->bytes : done);
   }
   if (ferror(in))
     return mn_fail(MN_IO, "cannot read %s: %s: check the disk or take a copy", f->path, strerror(errno));
@@ -359,6 +361,7 @@ mn_status mn_csv_read(struct mn_csv_file *file, const char *path, int header, co
     if (in) fclose(in);
     return mn_fail(MN_NO_INPUT, "%s: %s; name another file", path, strerror(error));
   }
+  r.bytes = status_of.st_size;
   char *block = malloc(BLOCK + 1);
   mn_status status = block && csv_init(&r.parser, OPTIONS | CSV_STRICT) == 0
                          ? MN_OK

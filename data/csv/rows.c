@@ -287,9 +287,9 @@ const char *mn_csv_input(const struct mn_csv *csv, int64_t input) {
 }
 
 int mn_csv_named(const char *path) {
-  static const char *const endings[] = {".csv", ".tsv", ".txt", ".data"};
+  static const char *const endings[] = {".csv", ".tsv", ".txt", ".data", ".dat"};
   const char *dot = strrchr(path, '.');
-  for (int i = 0; i < 4; i++)
+  for (int i = 0; i < 5; i++)
     if (dot && strcasecmp(dot, endings[i]) == 0) return 1;
   return 0;
 }
