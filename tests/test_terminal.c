@@ -124,6 +124,24 @@ static void long_work_is_told(void **state) {
   }
 }
 
+/* So does reading a CSV, also from a program that has not written all of it. */
+static void reading_is_told(void **state) {
+  static char text[TEXT], row[1 << 20];
+  for (size_t i = 0; i < sizeof row; i++) row[i] = "1.5,2\n"[i % 6];
+  assert_int_equal(mkfifo("slow.csv", 0600), 0);
+  const pid_t writer = fork();
+  if (writer == 0) {
+    FILE *out = fopen("slow.csv", "w");
+    for (int i = 0; i < 12; i++)
+      fwrite(row, 1, sizeof row - sizeof row % 6, out), fflush(out), usleep(150000);
+    _exit(0);
+  }
+  on_terminal(text, "xterm", 100, 1, 128 + SIGINT,
+              "train --device cpu --hidden 8 --steps 100 --data slow.csv");
+  assert_int_equal(waitpid(writer, NULL, 0), writer);
+  if (!strstr(text, "bytes read ")) fail_msg("'%s'", text);
+}
+
 /* The line of each epoch, with test rows and without. */
 static void epochs_are_told(void **state) {
   char line[256];
@@ -256,6 +274,7 @@ int main(void) {
       cmocka_unit_test(numbers_are_plain),
       cmocka_unit_test(rates_and_times),
       cmocka_unit_test(the_bar_fits),
+      cmocka_unit_test(reading_is_told),
       cmocka_unit_test(no_bar_without_room),
       cmocka_unit_test(long_work_is_told),
       cmocka_unit_test(epochs_are_told),
