@@ -164,6 +164,13 @@ static void targets_that_tell_little_are_told(void **state) {
   assert_non_null(strstr(r->err, "data: gaps.csv, 4 rows"));
   r = run_well("predict --device cpu --data gaps.csv --run gaps --out gaps-out.csv");
   assert_non_null(strstr(r->out, "gaps-out.csv: 5 rows"));
+  write_text("numbers.csv", "a,y\n1.5,2\n-2.5,1\n3.5,2\n-4.5,1\n5.5,2\n-7,1\n");
+  run_well(TRAIN "numbers.csv --run numbers");
+  run_well("predict --device cpu --data numbers.csv --run numbers --out numbers-out.csv --probabilities");
+  int count;
+  char **line = lines_of("numbers-out.csv", &count);
+  assert_string_equal(line[0], "row,y,0,1,2");
+  for (int n = 0; n < 6; n++) assert_int_equal(atoi(strchr(line[n + 1], ',') + 1), n % 2 ? 1 : 2);
   for (int words = 0; words < 2; words++) {
     write_text("alone.csv", words ? "a,y\n1.5,u\n2.5,u\n3.5,u\n" : "a,y\n1.5,2\n2.5,2\n3.5,2\n");
     r = run_well("train --device cpu --hidden 8 --groups 2 --steps 2 --data alone.csv");
