@@ -123,7 +123,7 @@ void mn_fingerprint_show(char out[MN_FINGERPRINT_TEXT], const struct mn_fingerpr
 
 int mn_fingerprint_same(const char *a, const char *b) {
   const size_t both = strlen(a) < strlen(b) ? strlen(a) : strlen(b);
-  if (*a && *b && !strncmp(a, MARK, 2) != !strncmp(b, MARK, 2)) return 1;
+  if (*a && *b && !strncmp(a, MARK, 2) != !strncmp(b, MARK, 2)) return -1;
   return strncmp(a, b, both) == 0 && (both > 0 || strcmp(a, b) == 0);
 }
 
@@ -141,7 +141,7 @@ static int by_hash(const void *a, const void *b) {
 mn_status mn_fingerprint_count(struct mn_dataset *d, const char *inputs, int64_t most, int64_t *found) {
   const size_t count = strlen(inputs) / 8;
   const int64_t piece = d->inputs < BLOCK ? BLOCK / d->inputs : 1;
-  uint32_t *hashes = malloc((count + 1) * sizeof *hashes);
+  uint32_t *hashes = calloc(count + 1, sizeof *hashes);
   const size_t real = mn_stored_real(d, MN_X);
   void *x = malloc((size_t)(piece * d->inputs) * real);
   mn_status status = hashes && x ? MN_OK : mn_fail(MN_NO_MEMORY, "no memory to compare rows");

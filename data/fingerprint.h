@@ -50,8 +50,8 @@ extern const struct mn_fingerprinting mn_fingerprinting;
 void mn_fingerprint_show(char out[MN_FINGERPRINT_TEXT], const struct mn_fingerprint *train,
                          const struct mn_fingerprint *test);
 
-/* Whether two texts may be of the same rows: the shorter is the start of the longer, or one is of an older
- * minnow, made by other rules. */
+/* Whether two texts may be of the same rows: the shorter is the start of the longer. −1: that is not known,
+ * since one is of an older minnow, made by other rules. */
 int mn_fingerprint_same(const char *a, const char *b);
 
 /* The hashes of x in the sample as a text, 8 hex digits each; to be freed. NULL: no memory. */

@@ -16,6 +16,7 @@
 #include "kernels/text.h"
 
 enum { BLOCK = 1 << 20, NAME = 255, OPTIONS = CSV_APPEND_NULL | CSV_REPALL_NL };
+#define UNNAMED "unnamed "
 enum unnamed { ALL_NAMED, FIRST_UNNAMED, LAST_UNNAMED };
 static const char separators[] = "\t;|,"; /* numbers and texts have commas in them, seldom the others */
 
@@ -154,7 +155,10 @@ static mn_status add_column(struct reading *r, const char *name) {
   }
   struct mn_csv_column *c = &f->column[f->columns++];
   *c = (struct mn_csv_column){.name = strdup(name)};
-  c->ids.wanted = r->id && (strcmp(r->id, name) == 0 || (int)strtol(r->id, NULL, 10) == f->columns);
+  /* A column that will be called by its number may be meant by it. */
+  const char *id =
+      r->id && strncmp(r->id, UNNAMED, sizeof UNNAMED - 1) == 0 ? r->id + sizeof UNNAMED - 1 : r->id;
+  c->ids.wanted = id && (strcmp(r->id, name) == 0 || (int)strtol(id, NULL, 10) == f->columns);
   return c->name ? mn_csv_reserve(c, r->room) : mn_fail(MN_NO_MEMORY, "no memory for %d columns", f->columns);
 }
 
@@ -269,7 +273,7 @@ static mn_status settle_header(struct mn_csv_file *f, int64_t rows, int header,
     if (f->header && *c->name) continue;
     c->unnamed = f->header;
     free(c->name);
-    if (asprintf(&c->name, f->header ? "unnamed %d" : "%d", i + 1) < 0)
+    if (asprintf(&c->name, f->header ? UNNAMED "%d" : "%d", i + 1) < 0)
       return c->name = NULL, mn_fail(MN_NO_MEMORY, "no memory for the names of %d columns", f->columns);
   }
   if (f->rows < 1)

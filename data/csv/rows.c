@@ -24,7 +24,6 @@ struct mn_csv {
 struct csv_rows {
   struct mn_dataset base; /* first, so that the two convert */
   const struct mn_csv *csv;
-  const int64_t *numbers; /* rows of the file; NULL: all */
 };
 
 /* ---- reading ---- */
@@ -38,7 +37,7 @@ static void put(void *to, size_t real, int64_t at, double value) {
 
 static double value_at(const struct csv_rows *r, const struct mn_table_column *t, int64_t row) {
   const struct mn_csv_file *f = &r->csv->file;
-  return mn_csv_at(&f->column[t->source], f->header + (r->numbers ? r->numbers[row] : row));
+  return mn_csv_at(&f->column[t->source], f->header + (r->base.numbers ? r->base.numbers[row] : row));
 }
 
 /* Writes the inputs of a column from x's column `at` on. */
@@ -153,8 +152,7 @@ mn_status mn_csv_rows(struct mn_dataset **out, struct mn_csv *csv, int targets) 
                                   .numbers = some ? csv->kept : NULL,
                                   .fingerprinting = &mn_fingerprinting,
                                   .read = csv_read},
-                         .csv = csv,
-                         .numbers = some ? csv->kept : NULL};
+                         .csv = csv};
   *out = &r->base;
   return MN_OK;
 }
@@ -170,13 +168,16 @@ mn_status mn_csv_fill(struct mn_csv *csv, struct mn_dataset *train) {
   for (int64_t first = 0, here; first < train->rows && status == MN_OK; first += here) {
     here = train->rows - first < piece ? train->rows - first : piece;
     status = train->read(train, first, here, sizeof *x, x, NULL);
-    for (int64_t i = 0; i < here * csv->inputs && status == MN_OK; i++)
-      if (!isnan(x[i])) sums[i % csv->inputs] += x[i] * 0x1p-40, counts[i % csv->inputs]++;
+    for (int64_t n = 0; n < here && status == MN_OK; n++)
+      for (int64_t i = 0; i < csv->inputs; i++) {
+        const double value = x[n * csv->inputs + i];
+        if (!isnan(value)) sums[i] += value * 0x1p-40, counts[i]++; /* no sum overflows */
+      }
   }
   for (int64_t c = 0, at = 0; c < csv->table.count; c++) {
     struct mn_table_column *t = &csv->table.columns[c];
     if (t->target) continue;
-    t->mean = counts[at] > 0 ? sums[at] / counts[at] * 0x1p40 : 0; /* no sum overflows */
+    t->mean = counts[at] > 0 ? sums[at] / counts[at] * 0x1p40 : 0;
     at += mn_column_width(t);
   }
   free(sums);
@@ -194,16 +195,16 @@ static int is_narrow(const struct mn_csv_column *c) {
   return !c->wide;
 }
 
+/* Sets the sizes of the rows, the width of their reals, and what their targets are. */
 static void measure(struct mn_csv *csv) {
-  int missing = 0;
   csv->real[0] = csv->real[1] = sizeof(float);
   for (int i = 0; i < csv->table.count; i++) {
     const struct mn_table_column *t = &csv->table.columns[i];
-    const struct mn_csv_column *c = &csv->file.column[t->source];
     *(t->target ? &csv->outputs : &csv->inputs) += mn_column_width(t);
     if (t->target) csv->classes = t->kind >= MN_COLUMN_WORDS;
     if (t->target && t->kind == MN_COLUMN_WORDS) csv->names = &t->words;
     if (t->source < 0) continue;
+    const struct mn_csv_column *c = &csv->file.column[t->source];
     if (!is_narrow(c)) csv->real[t->target] = sizeof(double);
     double smallest = INFINITY, largest = -1; /* of labels, or words' numbers */
     for (int k = 0; t->target && csv->classes && k < c->count; k++)
@@ -211,9 +212,8 @@ static void measure(struct mn_csv *csv) {
         smallest = fmin(smallest, c->texts[k].value), largest = fmax(largest, c->texts[k].value);
     if (t->kind == MN_COLUMN_LABELS) csv->outputs = (int64_t)fmin(largest, INT32_MAX - 1) + 1;
     if (smallest == largest) csv->alone = (int64_t)largest + 1;
-    missing |= !t->target && c->of_kind[MN_CSV_MISSING] > 0;
+    if (!t->target && t->missing) csv->real[0] = sizeof(double); /* for its mean */
   }
-  if (missing || *csv->notes[3]) csv->real[0] = sizeof(double); /* means */
 }
 
 static void describe(struct mn_csv *csv, const struct mn_csv_lists *lists) {

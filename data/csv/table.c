@@ -174,9 +174,9 @@ static void set_values(const struct mn_table_column *t, struct mn_csv_column *c)
   }
 }
 
-/* Tells which texts were taken as missing, and in how many rows something is. Returns that number. */
-static int64_t note_missing(const struct mn_table_column *t, const struct mn_csv_column *c,
-                            struct mn_csv_lists *lists) {
+/* Counts the rows in which a column is missing, and tells which texts were taken as that. */
+static void note_missing(struct mn_table_column *t, const struct mn_csv_column *c,
+                         struct mn_csv_lists *lists) {
   char words[64];
   int64_t odd = c->codes ? 0 : present(c) - c->of_kind[c->as];
   snprintf(words, sizeof words, "%s", c->odd);
@@ -188,11 +188,10 @@ static int64_t note_missing(const struct mn_table_column *t, const struct mn_csv
       strcat(strcat(words, *words ? ", " : ""), text->text);
   }
   if (odd) note(&lists->odd, "%s %lld (%s)", t->name, (long long)odd, words);
-  const int64_t missing = odd + c->of_kind[MN_CSV_MISSING];
-  if (missing)
+  t->missing = odd + c->of_kind[MN_CSV_MISSING];
+  if (t->missing)
     note(&lists->missing, t->target ? "%s %lld (the target: rows for predict alone)" : "%s %lld", t->name,
-         (long long)missing);
-  return missing;
+         (long long)t->missing);
 }
 
 /* ---- a new table ---- */
@@ -301,8 +300,8 @@ static mn_status infer_column(struct mn_table_column *t, const struct mn_csv_fil
          t->kind == MN_COLUMN_WORDS ? (int)t->words.count : distinct(c));
   else if (target)
     note(&lists->target, "%s, %s", t->name, t->kind == MN_COLUMN_DATE ? "dates" : "numbers");
-  const int64_t missing = note_missing(t, c, lists);
-  t->gaps = !target && GAPS * missing > f->rows && (t->kind != MN_COLUMN_WORDS || t->words.count == 2);
+  note_missing(t, c, lists);
+  t->gaps = !target && GAPS * t->missing > f->rows && (t->kind != MN_COLUMN_WORDS || t->words.count == 2);
   return MN_OK;
 }
 

@@ -13,6 +13,7 @@ struct mn_table_column {
   int target, gaps;
   double mean;                 /* NaN before mn_csv_fill */
   struct mn_class_names words; /* sorted by their bytes */
+  int64_t missing;             /* rows of the file in which it is */
   int source;                  /* its column in the file; −1 for a target that the file lacks */
 };
 

@@ -55,13 +55,15 @@ static const char *read_number(const char *text, double *value) {
   return p;
 }
 
-/* The bytes of a blank within a number (" ", U+00A0, U+2009, U+202F), or of a sign of money or percent. */
+/* The bytes of a blank, as it stands in numbers; 0 for anything else. */
 static size_t blank(const char *p) {
   static const char *const blanks[] = {" ", "\u00a0", "\u2009", "\u202f"};
   for (int i = 0; i < 4; i++)
     if (strncmp(p, blanks[i], strlen(blanks[i])) == 0) return strlen(blanks[i]);
   return 0;
 }
+
+/* The bytes of a sign of money or percent, or 0. */
 static size_t sign(const char *p) {
   if (*p == '$' || *p == '%') return 1;
   if (strncmp(p, "£", 2) == 0 || strncmp(p, "¥", 2) == 0) return 2;

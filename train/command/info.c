@@ -167,7 +167,8 @@ static void show_no_rows(struct mn_json *json, const char *path) {
   mn_json_close(json);
 }
 
-/* Reads the names of the columns of x, if the file has a dataset `columns` of as many texts. */
+/* Reads the names of the columns of x, if the file has a dataset `columns` of as many texts. What cannot be
+ * read is as if it were not there. */
 static int32_t *read_names(const char *path, int64_t inputs, struct mn_class_names *names) {
   struct mn_hdf5_file file;
   struct mn_hdf5_object o = {.id = -1};

@@ -99,7 +99,11 @@ mn_status mn_resume_data(struct mn_session *s, struct mn_progress *p, const stru
   if (o->data && !(s->model->trained = mn_fingerprint_inputs(train)))
     return mn_fail(MN_NO_MEMORY, "no memory for hashes of rows");
   const char *then = o->data ? mn_resume_find(s, "data_rows") : NULL;
-  const int same = then && mn_fingerprint_same(then, s->fingerprint);
+  const int same = then ? mn_fingerprint_same(then, s->fingerprint) : 0;
+  if (same < 0 && !named && mn_ranks_first(s->ranks))
+    mn_escape_print(stderr,
+                    "minnow: warning: %s is of an older minnow: whether %s has its rows cannot be told\n",
+                    s->from_path, o->data);
   if (then && !same && !named)
     return mn_fail(MN_BAD_DATA,
                    "%s has other rows than those that %s was trained on; --data %s goes on with them",

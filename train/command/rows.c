@@ -187,8 +187,10 @@ static mn_status take_part(struct mn_session *s, enum mn_part part) {
   if (o->validation > 0) {
     struct mn_dataset *all = s->test,
                       *with = NULL; /* of a CSV, the rows with a target: a run has no others */
-    if (s->csv && all->outputs > 0 && mn_csv_rows(&with, s->csv, 1) == MN_OK) s->test = with;
-    const mn_status status = are_the_runs(s, &same); /* MN_BAD_DATA: the run could not have read these rows */
+    mn_status status = s->csv && all->outputs > 0 ? mn_csv_rows(&with, s->csv, 1) : MN_OK;
+    if (status != MN_OK && status != MN_BAD_DATA) return status;
+    if (with) s->test = with;
+    status = are_the_runs(s, &same); /* MN_BAD_DATA: the run could not have read these rows */
     if (!same) s->test = all;
     mn_dataset_close(same && with ? all : with);
     if (status != MN_OK && status != MN_BAD_DATA) return status;
@@ -203,10 +205,11 @@ static mn_status take_part(struct mn_session *s, enum mn_part part) {
 
 /* Counts how many of the rows to score the run was trained on, by the hashes that it kept of some. */
 static mn_status count_seen(struct mn_session *s) {
-  enum { MOST = 1 << 18 };
+  enum { ROWS = 1 << 18, VALUES = 1 << 24 }; /* the most that are looked at */
   const char *trained = mn_resume_find(s, "train_rows");
   const double rows = trained ? strtod(trained, NULL) : 0;
-  s->looked = s->test->rows < MOST ? s->test->rows : MOST;
+  const int64_t fit = VALUES / s->test->inputs + 1, most = fit < ROWS ? fit : ROWS;
+  s->looked = s->test->rows < most ? s->test->rows : most;
   MN_TRY(mn_fingerprint_count(s->test, s->from->trained, s->looked, &s->seen));
   if (rows > MN_FINGERPRINT_ROWS)
     s->seen = (int64_t)fmin((double)s->seen * rows / MN_FINGERPRINT_ROWS, (double)s->looked);
