@@ -177,7 +177,7 @@ mn_status mn_dataset_synthetic(struct mn_dataset **out, enum mn_part part, int64
   d->seed = seed;
   char name[16] = "cpu";
   if (like && like->type == MN_DEVICE_CUDA) snprintf(name, sizeof name, "cuda:%d", like->ordinal);
-  mn_status status = mn_device_open(&d->device, name, "fp64");
+  mn_status status = mn_device_open(&d->device, name, "fp64", 0);
   /* No other device is used instead, since its bytes would differ. */
   if (status == MN_OK && (status = allocate(d)) == MN_NO_MEMORY)
     mn_fail(status,

@@ -19,6 +19,7 @@ static mn_status capture(struct mn_device *device, struct mn_graph **out, mn_sta
 mn_status mn_tape_graph(struct mn_tape *tape, int number, mn_status (*run)(void *data), void *data) {
   MN_REQUIRE(number >= 0 && number < MN_TAPE_GRAPHS);
   struct mn_graph **graph = &tape->graphs[number];
+  mn_count_change(tape->changes);
   if (!tape->device->kernels->graph_launch) return run(data);
   if (!*graph) MN_TRY(capture(tape->device, graph, run, data));
   return mn_graph_launch(tape->device, *graph);

@@ -1,7 +1,6 @@
 /* Recording, finishing and running a tape, and the memory that is freed with it. */
 #include "engine/hooks.h"
 
-#include <omp.h>
 #include <stdio.h>
 #include <stdlib.h>
 
@@ -177,16 +176,26 @@ mn_status mn_tape_finish(struct mn_tape *tape) {
   return MN_OK;
 }
 
+void mn_tape_resize(struct mn_tape *tape, struct mn_tensor *x, int64_t rows) {
+  tape->largest_product *= (double)rows / (double)x->value.rows;
+  x->value.rows = rows;
+  for (struct mn_node *node = tape->first; node; node = node->next) {
+    node->output->value.rows = rows;
+    if (node->operation->resize) node->operation->resize(node, rows);
+  }
+}
+
 mn_status mn_tape_run(struct mn_tape *tape, mn_status (*run)(void *data), void *data) {
   struct mn_device *device = tape->device;
   int *nonfinite = device->nonfinite, mark = device->mark;
-  const int threads = omp_get_max_threads();
+  mn_count_change(tape->changes);
+  const enum mn_team_size team = device->team;
   device->nonfinite = tape->nonfinite;
   device->mark = tape->mark;
   if (device->type == MN_DEVICE_CPU && tape->largest_product < MN_TAPE_MEDIUM && !tape->device->all_threads)
-    omp_set_num_threads(tape->largest_product < MN_TAPE_SMALL || threads < 4 ? 1 : threads / 2);
+    device->team = tape->largest_product < MN_TAPE_SMALL ? MN_TEAM_ONE : MN_TEAM_HALF;
   mn_status status = run(data);
-  omp_set_num_threads(threads);
+  device->team = team;
   device->nonfinite = nonfinite;
   device->mark = mark;
   return status;

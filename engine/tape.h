@@ -23,6 +23,11 @@ struct mn_tape;
 struct mn_node;
 struct mn_clipping;
 
+/* One more change of a model's parameters; `changes` may be NULL. */
+static inline void mn_count_change(int64_t *changes) {
+  if (changes) __atomic_add_fetch(changes, 1, __ATOMIC_RELAXED);
+}
+
 struct mn_operation {
   /* Called by mn_tape_finish, when all buffers are allocated and all sinks are set; may be NULL. */
   mn_status (*bind)(struct mn_tape *tape, struct mn_node *node);
@@ -39,6 +44,8 @@ struct mn_operation {
    * its backward). The tape forks MN_BRANCH_SUMS (kernels/stream.h) before and joins it after the last, for
    * what need not wait for the GEMMs. */
   mn_status (*update)(struct mn_tape *tape, struct mn_node *node);
+  /* Follows mn_tape_resize; NULL if the tensors' rows are all that it goes by. */
+  void (*resize)(struct mn_node *node, int64_t rows);
 };
 
 struct mn_node {
@@ -74,7 +81,8 @@ struct mn_tape {
   int ran;      /* a step has run that did not measure */
   struct mn_graph *graphs[MN_TAPE_GRAPHS]; /* by mn_tape_graph */
   double largest_product;                  /* its multiply-adds; a layer that records a product raises it */
-  struct mn_owned *owned;                  /* memory and tensors that are freed with the tape */
+  int64_t *changes;       /* of a model whose parameters a run may change (mn_count_change); or NULL */
+  struct mn_owned *owned; /* memory and tensors that are freed with the tape */
 };
 
 /* An empty tape; `*out` is the caller's. Tensors and nodes recorded on it go with it; parameters and the
@@ -98,6 +106,10 @@ MN_API mn_status mn_tape_tensor(struct mn_tape *tape, struct mn_tensor **out, co
 
 /* Appends `node` (copied) to the tape. */
 MN_API mn_status mn_tape_record(struct mn_tape *tape, const struct mn_node *node);
+
+/* From the next run on a batch has so many rows, at most as many as `x`, the tape's only input, was recorded
+ * with. For a tape of a single process that does not train. */
+void mn_tape_resize(struct mn_tape *tape, struct mn_tensor *x, int64_t rows);
 
 /* Ends recording. If the last node has an output, backward starts from that output's gradient, which the
  * caller writes before. If the last node is a loss, its gradient is 1. */

@@ -2,7 +2,6 @@
  * precision. */
 #include "kernels/device.h"
 
-#include <omp.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -52,13 +51,14 @@ static void set_planes(struct mn_device *device, enum mn_plane_kind kind) {
 }
 
 static mn_status open_device(struct mn_device **out, enum mn_device_type type, int ordinal,
-                             enum mn_precision precision) {
+                             enum mn_precision precision, int threads) {
   static const struct mn_scale one = {1, 0};
   *out = NULL;
   struct mn_device *device = calloc(1, sizeof *device);
   if (!device) return mn_fail(MN_NO_MEMORY, "no memory for a device");
   device->type = type;
   device->ordinal = ordinal;
+  device->threads = threads;
   device->precision = precision;
   device->mark = 1;
   device->real = precisions[precision].real;
@@ -68,7 +68,7 @@ static mn_status open_device(struct mn_device **out, enum mn_device_type type, i
   device->kernels = precision == MN_FP64 ? &fp64 : &fp32;
   mn_status status = type == MN_DEVICE_CUDA ? mn_cuda_open(device) : mn_team_take(device);
   if (type == MN_DEVICE_CPU)
-    snprintf(device->name, sizeof device->name, "CPU (%d threads)", omp_get_max_threads());
+    snprintf(device->name, sizeof device->name, "CPU (%d threads)", mn_threads(device));
   if (device->planes == 2 && !device->has_own_gemm) set_planes(device, MN_NO_PLANES);
   if (status == MN_OK) status = mn_allocate(device, (void **)&device->nonfinite, sizeof(int));
   if (status == MN_OK) status = mn_zero(device, device->nonfinite, sizeof(int));
@@ -91,18 +91,20 @@ static int cuda_ordinal(const char *name) {
   return digits >= 1 && digits <= 4 && name[5 + digits] == 0 ? atoi(name + 5) : -1;
 }
 
-mn_status mn_device_open(struct mn_device **out, const char *name, const char *precision) {
+mn_status mn_device_open(struct mn_device **out, const char *name, const char *precision, int threads) {
   int found;
   *out = NULL;
   MN_TRY(mn_word_find(&found, "precision", mn_precision_words, precision));
   const enum mn_precision parsed = (enum mn_precision)found;
-  if (strcmp(name, "cpu") == 0) return open_device(out, MN_DEVICE_CPU, 0, parsed);
+  if (threads < 0)
+    return mn_fail(MN_USAGE, "a device with %d threads: 1 or more, or 0 for all cores", threads);
+  if (strcmp(name, "cpu") == 0) return open_device(out, MN_DEVICE_CPU, 0, parsed, threads);
   int ordinal = cuda_ordinal(name);
   if (ordinal < 0) return mn_fail(MN_USAGE, "no device is called '%s'; auto, cpu, cuda and cuda:N are", name);
-  mn_status status = open_device(out, MN_DEVICE_CUDA, ordinal, parsed);
+  mn_status status = open_device(out, MN_DEVICE_CUDA, ordinal, parsed, threads);
   /* The CPU only without a GPU to use: a GPU that fails is an error. */
   if (status != MN_NO_DEVICE || strcmp(name, "auto") != 0) return status;
-  return open_device(out, MN_DEVICE_CPU, 0, parsed);
+  return open_device(out, MN_DEVICE_CPU, 0, parsed, threads);
 }
 
 void mn_device_close(struct mn_device *device) {
@@ -141,6 +143,10 @@ void mn_device_release(struct mn_device *device, void *memory, int64_t count, si
   if (!memory) return;
   mn_release(device, memory);
   device->bytes -= (size_t)count * size;
+}
+
+void mn_pack(const struct mn_device *device, struct mn_operand *w) {
+  (device->real == sizeof(double) ? mn_pack_cpu_fp64 : mn_pack_cpu_fp32)(device, w);
 }
 
 mn_status mn_device_write(struct mn_device *device, void *to, const double *from, int64_t count) {

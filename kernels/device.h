@@ -6,10 +6,13 @@
 #include "kernels/kernels.h"
 
 /* name: "cpu", "cuda", "cuda:1" or "auto", which takes the GPU when one is there, else the CPU. precision:
- * one of mn_precision_words. `*out` is the caller's. MN_USAGE: no such word.
+ * one of mn_precision_words. threads: the most that compute on the CPU; 0: what OpenMP would take for the
+ * calling thread (OMP_NUM_THREADS, omp_set_num_threads) or, without OMP_NUM_THREADS, no more than the cores
+ * that affinity and quota leave. No setting of OpenMP's changes. `*out` is the caller's.
+ * MN_USAGE: no such word, or number of threads.
  * MN_NO_DEVICE: no driver, no GPU, a build without CUDA, or a precision that the GPU (below sm_80) lacks.
  * MN_NO_MEMORY: on the CPU also for what its products take (mn_team_take). */
-MN_API mn_status mn_device_open(struct mn_device **out, const char *name, const char *precision);
+MN_API mn_status mn_device_open(struct mn_device **out, const char *name, const char *precision, int threads);
 MN_API void mn_device_close(struct mn_device *device); /* NULL is fine */
 
 /* `count` (> 0) elements of `size` bytes on the device, not initialised, to be freed by mn_device_release
@@ -32,16 +35,20 @@ MN_API mn_status mn_device_read(struct mn_device *device, double *to, const void
 MN_C mn_status mn_cuda_open(struct mn_device *device);
 MN_C void mn_cuda_close(struct mn_device *device);
 
+/* Writes w->packed, from w's other forms. */
+MN_C void mn_pack(const struct mn_device *device, struct mn_operand *w);
+MN_C void mn_pack_cpu_fp32(const struct mn_device *device, struct mn_operand *w);
+MN_C void mn_pack_cpu_fp64(const struct mn_device *device, struct mn_operand *w);
+
 /* team.c: mn_team_cores is the number of processors that affinity and quota (cgroup) leave to this process.
- * mn_team_limit has the calling thread ask OpenMP for no more threads than these, unless OMP_NUM_THREADS is
- * set, and for the same number each time in spite of OMP_DYNAMIC. mn_team_take starts as many threads as
- * OpenMP may have then and takes the memory in which each packs a product's operands, unless the device has
- * both; if OMP_THREAD_LIMIT or OMP_MAX_ACTIVE_LEVELS give fewer, these are the limit from then on. MN_USAGE:
- * OMP_NUM_THREADS or OMP_STACKSIZE cannot work. MN_NO_MEMORY: before libgomp, which would end the process. */
+ * mn_team_most is the number of threads that a device which was opened with 0 has for the calling thread.
+ * mn_team_take starts the device's threads and takes the memory in which each packs a product's operands,
+ * unless both are there. MN_USAGE: so many threads, or OMP_STACKSIZE, cannot work. MN_NO_MEMORY: before
+ * libgomp, which would end the process. */
 MN_C int mn_team_cores(void);
-MN_C void mn_team_limit(void);
+MN_C int mn_team_most(void);
 MN_C mn_status mn_team_take(struct mn_device *device);
-/* memory.c: the number behind `name` in a file of the system's, times `unit`; `otherwise` without one. */
+/* The number behind `name` in a file of the system's, times `unit`; `otherwise` without one. */
 MN_C double mn_number_in(const char *path, const char *name, double unit, double otherwise);
 
 #endif

@@ -11,7 +11,7 @@ mn_status mn_add_cpu(struct mn_device *device, struct mn_operand *y, const void 
   float *plane = y->planes[0];
   int64_t count = y->rows * y->cols;
   MN_REQUIRE(!plane || !y->scale);
-#pragma omp parallel for schedule(static) if (count > MN_PARALLEL_FROM)
+#pragma omp parallel for schedule(static) num_threads(mn_threads(device)) if (count > MN_PARALLEL_FROM)
   for (int64_t i = 0; i < count; i++) {
     real sum = pa[i] + pb[i];
     if (out) out[i] = sum;
@@ -21,9 +21,11 @@ mn_status mn_add_cpu(struct mn_device *device, struct mn_operand *y, const void 
 }
 
 /* The largest finite |value|; NaN is not counted. */
-static float largest_of(const real *values, int64_t count) {
+static float largest_of(const struct mn_device *device, const real *values, int64_t count) {
   float largest = 0;
-#pragma omp parallel for simd schedule(static) reduction(max : largest) if (count > MN_PARALLEL_FROM)
+#pragma omp parallel for simd schedule(static) num_threads(mn_threads(device))                               \
+    reduction(max                                                                                            \
+              : largest) if (count > MN_PARALLEL_FROM)
   for (int64_t i = 0; i < count; i++) largest = mn_scale_larger(largest, (float)values[i]);
   return largest;
 }
@@ -34,12 +36,12 @@ mn_status mn_round_cpu(struct mn_device *device, struct mn_operand *operand, int
   struct mn_scale *scale = operand->scale;
   int64_t count = operand->rows * operand->cols;
   if (scale && measure) {
-    scale->largest = largest_of(from, count);
+    scale->largest = largest_of(device, from, count);
     if (measure == MN_MEASURE_TOGETHER && device->ranks) MN_TRY(mn_agree_scales(device, &scale, 1));
     scale->factor = mn_scale_factor(scale->largest, operand->headroom, 1);
   }
   const float factor = scale ? scale->factor : 1;
-#pragma omp parallel for schedule(static) if (count > MN_PARALLEL_FROM)
+#pragma omp parallel for schedule(static) num_threads(mn_threads(device)) if (count > MN_PARALLEL_FROM)
   for (int64_t i = 0; i < count; i++) plane[i] = mn_to_plane_of(device, operand, (float)from[i], factor);
   operand->stale = 0;
   return MN_OK;
@@ -53,7 +55,8 @@ mn_status mn_rescale_cpu(struct mn_device *device, struct mn_scale *dz, struct m
   }
   if (!y) return MN_OK;
   const double width = (double)b->channels / (double)b->groups;
-  const double gamma = largest_of(b->gamma, b->channels), beta = largest_of(b->beta, b->channels);
+  const double gamma = largest_of(device, b->gamma, b->channels),
+               beta = largest_of(device, b->beta, b->channels);
   const double bound = 2 * fmax(1, fabs(b->slope)) * (sqrt(width - 1) * gamma + beta);
   y->factor = mn_scale_factor((float)bound, MN_HEADROOM_X, 1);
   return MN_OK;
@@ -62,7 +65,7 @@ mn_status mn_rescale_cpu(struct mn_device *device, struct mn_scale *dz, struct m
 mn_status mn_narrow_cpu(struct mn_device *device, float *out, const struct mn_operand *from, int64_t first,
                         int64_t count) {
   const real *values = (const real *)from->real + first;
-#pragma omp parallel for schedule(static) if (count > MN_PARALLEL_FROM)
+#pragma omp parallel for schedule(static) num_threads(mn_threads(device)) if (count > MN_PARALLEL_FROM)
   for (int64_t i = 0; i < count; i++) out[i] = (float)values[i];
   return MN_OK;
 }

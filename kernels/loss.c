@@ -7,7 +7,7 @@
 mn_status mn_mse_cpu(struct mn_device *device, void *parts, void *dy, const void *y, const void *target,
                      int64_t rows, int64_t cols, double scale) {
   const real factor = (real)(2 * scale / ((double)rows * (double)cols));
-#pragma omp parallel for schedule(static) if (rows * cols > MN_PARALLEL_FROM)
+#pragma omp parallel for schedule(static) num_threads(mn_threads(device)) if (rows * cols > MN_PARALLEL_FROM)
   for (int64_t n = 0; n < rows; n++) {
     const real *a = (const real *)y + n * cols, *t = (const real *)target + n * cols;
     real sum = 0;
@@ -33,7 +33,7 @@ static real softmax_sum(const real *y, int64_t cols, int64_t *largest) {
 mn_status mn_cross_entropy_cpu(struct mn_device *device, void *parts, void *correct, void *dy, const void *y,
                                const int32_t *labels, int64_t rows, int64_t cols, double scale) {
   const real factor = (real)(scale / (double)rows);
-#pragma omp parallel for schedule(static) if (rows * cols > MN_PARALLEL_FROM)
+#pragma omp parallel for schedule(static) num_threads(mn_threads(device)) if (rows * cols > MN_PARALLEL_FROM)
   for (int64_t n = 0; n < rows; n++) {
     const real *a = (const real *)y + n * cols;
     int64_t largest;
@@ -53,7 +53,7 @@ mn_status mn_cross_entropy_cpu(struct mn_device *device, void *parts, void *corr
 mn_status mn_reduce_cpu(struct mn_device *device, const struct mn_reduction *r) {
   const real *u = r->parts, *v = r->others;
   const int64_t count = r->count, spans = mn_reduce_scratch(count);
-#pragma omp parallel for schedule(static) if (count > MN_PARALLEL_FROM)
+#pragma omp parallel for schedule(static) num_threads(mn_threads(device)) if (count > MN_PARALLEL_FROM)
   for (int64_t s = 0; s < spans; s++) {
     double sum = 0;
     for (int64_t i = s * MN_REDUCE_SPAN; i < count && i < (s + 1) * MN_REDUCE_SPAN; i++)

@@ -26,17 +26,6 @@ void mn_release_cpu(struct mn_device *device, void *memory) {
   free(memory);
 }
 
-double mn_number_in(const char *path, const char *name, double unit, double otherwise) {
-  char line[256];
-  double number;
-  int found = 0;
-  FILE *file = fopen(path, "re");
-  while (file && !found && fgets(line, sizeof line, file))
-    found = strncmp(line, name, strlen(name)) == 0 && sscanf(line + strlen(name), "%lf", &number) == 1;
-  if (file) fclose(file);
-  return found ? number * unit : otherwise;
-}
-
 mn_status mn_available_cpu(struct mn_device *device, size_t *bytes) {
   struct rlimit limit;
   double left = mn_number_in("/proc/meminfo", "MemAvailable:", 1024, 0);
@@ -91,7 +80,7 @@ static void round_row(struct mn_device *device, const struct mn_gather *g, int64
 mn_status mn_gather_cpu(struct mn_device *device, const struct mn_gather *g) {
   MN_REQUIRE(!g->planes[1]);
   size_t all = (size_t)g->count * (g->of[0].bytes + g->of[1].bytes);
-#pragma omp parallel for schedule(static) if (all > GATHER_PARALLEL_FROM)
+#pragma omp parallel for schedule(static) num_threads(mn_threads(device)) if (all > GATHER_PARALLEL_FROM)
   for (int64_t i = 0; i < g->count; i++)
     for (int k = 0; k < 2; k++) {
       const size_t bytes = g->of[k].bytes, apart = g->of[k].apart ? g->of[k].apart : bytes;

@@ -73,7 +73,8 @@ mn_status mn_number_cpu(struct mn_device *device, const struct mn_samples *sampl
                         int64_t end, int64_t *rows) {
   enum { A_THREAD = 1024 }; /* 10 us; with less to do for each, waiting for the threads would take longer */
   const int level = mn_level();
-#pragma omp parallel for schedule(static) if (end - begin > 2 * A_THREAD && !samples->scales)
+#pragma omp parallel for schedule(static)                                                                    \
+    num_threads(mn_threads(device)) if (end - begin > 2 * A_THREAD && !samples->scales)
   for (int64_t from = begin; from < end; from += A_THREAD)
     for (int64_t i = from, to = least(end, from + A_THREAD); i < to;)
       i += number(samples, i, to, rows, level);

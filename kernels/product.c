@@ -77,9 +77,16 @@ typedef int32_t position;
 #endif
 
 typedef void tile_function(const struct mn_product *p, struct mn_tile t, real *room);
+typedef void pack_function(real *to, const real *b, int64_t cols, int64_t depth);
 #define TILE_AT(level, attribute) tile_##level,
+#define PACK_AT(level, attribute) pack_all_##level,
 
 void mn_product_tile_cpu(const struct mn_product *product, struct mn_tile tile, void *room) {
   static tile_function *const levels[] = {MN_LEVELS(TILE_AT)};
   levels[mn_level()](product, tile, room);
+}
+
+void mn_product_pack_cpu(real *to, const real *b, int64_t cols, int64_t depth) {
+  static pack_function *const levels[] = {MN_LEVELS(PACK_AT)};
+  levels[mn_level()](to, b, cols, depth);
 }

@@ -7,13 +7,27 @@ typedef position LEVEL(order) __attribute__((vector_size(LANES * sizeof(real))))
 #define COLS (2 * LANES)
 #define PANEL (DEPTH * COLS + 16) /* of b: [depth, COLS]; no power of 2: panels would share cache lines */
 #define DOWN (DEPTH + 16)         /* and rows of a */
+#define PANELS 4                  /* that a single row has in registers */
+#define WIDTH(cols) (((cols) + COLS - 1) / COLS * COLS)
 
-/* d = alpha·Σ a·b + beta·d in rows ≤ ROWS and cols ≤ vectors·LANES. An element of a is at i·down + k·along.
- * The edges of d take the same operations, by way of memory of their own, and so the same bytes. */
+/* A vector of d = alpha·sum + beta·d. */
+TARGET MN_INLINE void LEVEL(finish)(real *d, VEC sum, real alpha, real beta) {
+  VEC all = alpha * sum, was;
+  if (beta != 0) {
+    was = beta * *(VEC *)d;
+    ROUNDED(was); /* else either of the two products is fused, as the compiler likes */
+    all += was;
+  }
+  *(VEC *)d = all;
+}
+
+/* d = alpha·Σ a·b + beta·d in rows ≤ high ≤ ROWS and cols ≤ vectors·LANES. An element of a is at i·down +
+ * k·along; `high` rows of a are read. The edges of d take the same operations, by way of memory of their own,
+ * and so the same bytes. */
 TARGET MN_INLINE void LEVEL(registers)(const real *a, int down, int along, const real *b, int64_t depth,
-                                       int vectors, const struct mn_product *p, real *d, int rows, int cols,
-                                       real beta) {
-  const int whole = rows == ROWS && cols == COLS;
+                                       int high, int vectors, const struct mn_product *p, real *d, int rows,
+                                       int cols, real beta) {
+  const int whole = rows == high && cols == COLS;
   real edge[ROWS * COLS], *to = whole ? d : edge;
   const int64_t ld = whole ? p->cols : COLS;
   VEC sum[ROWS][2];
@@ -21,9 +35,9 @@ TARGET MN_INLINE void LEVEL(registers)(const real *a, int down, int along, const
     __builtin_prefetch(d + i * p->cols);
     __builtin_prefetch(d + i * p->cols + cols - 1);
   }
-  UNROLL(int i = 0; i < ROWS; i++) sum[i][0] = sum[i][1] = (VEC){0};
+  UNROLL(int i = 0; i < high; i++) sum[i][0] = sum[i][1] = (VEC){0};
   for (int64_t k = 0; k < depth; k++, a += along, b += COLS) {
-    UNROLL(int i = 0; i < ROWS; i++) {
+    UNROLL(int i = 0; i < high; i++) {
       const VEC at = a[i * down] - (VEC){0}; /* in all lanes */
       sum[i][0] += at * *(const VEC *)b;
       if (vectors > 1) sum[i][1] += at * *(const VEC *)(b + LANES);
@@ -34,17 +48,33 @@ TARGET MN_INLINE void LEVEL(registers)(const real *a, int down, int along, const
     for (int i = 0; i < rows; i++)
       for (int c = 0; c < cols; c++) edge[i * COLS + c] = d[i * p->cols + c];
   }
-  UNROLL(int i = 0; i < 2 * ROWS; i++) {
-    VEC *at = (VEC *)(to + i / 2 * ld + i % 2 * LANES), all = p->alpha * sum[i / 2][i % 2], was;
-    if (beta != 0) {
-      was = beta * *at;
-      ROUNDED(was); /* else either of the two products is fused, as the compiler likes */
-      all += was;
-    }
-    *at = all;
-  }
+  UNROLL(int i = 0; i < 2 * high; i++)
+    LEVEL(finish)(to + i / 2 * ld + i % 2 * LANES, sum[i / 2][i % 2], p->alpha, beta);
   for (int i = 0; !whole && i < rows; i++)
     for (int c = 0; c < cols; c++) d[i * p->cols + c] = edge[i * COLS + c];
+}
+
+/* The same of a single row, in up to `panels` panels of b, which are `apart`: so many sums at a time that
+ * none waits for the one before. */
+TARGET MN_INLINE void LEVEL(row)(const real *a, const real *b, int64_t apart, int64_t depth, int panels,
+                                 const struct mn_product *p, real *d, int64_t cols, real beta) {
+  VEC sum[2 * PANELS];
+  UNROLL(int i = 0; i < 2 * panels; i++) sum[i] = (VEC){0};
+  for (int64_t k = 0; k < depth; k++, b += COLS) {
+    const VEC at = a[k] - (VEC){0};
+    UNROLL(int i = 0; i < 2 * panels; i++) sum[i] += at * *(const VEC *)(b + i / 2 * apart + i % 2 * LANES);
+  }
+  UNROLL(int i = 0; i < 2 * panels; i++) {
+    real edge[LANES] = {0};
+    const int64_t here = cols - i * LANES;
+    if (here >= LANES) {
+      LEVEL(finish)(d + i * LANES, sum[i], p->alpha, beta);
+    } else if (here > 0) {
+      for (int64_t c = 0; beta != 0 && c < here; c++) edge[c] = d[i * LANES + c];
+      LEVEL(finish)(edge, sum[i], p->alpha, beta);
+      for (int64_t c = 0; c < here; c++) d[i * LANES + c] = edge[c];
+    }
+  }
 }
 
 /* Panels of b[depth, cols], rows of which are ld apart; the last one's columns from cols on are 0. */
@@ -109,6 +139,52 @@ TARGET MN_INLINE void LEVEL(pack_across)(real *to, const real *a, int64_t ld, in
         for (int r = 0; r < ROWS; r++) to[i * DOWN + r] = i + r < rows ? a[i + r] : 0;
 }
 
+/* Where the panels of a block of the depth are: each one's first real, and how far apart they are. */
+struct LEVEL(panels) {
+  const real *first;
+  int64_t apart;
+};
+
+/* A strip of a row: cols of d from `d` on. */
+TARGET MN_INLINE void LEVEL(along_row)(const real *a, struct LEVEL(panels) b, int64_t depth,
+                                       const struct mn_product *p, real *d, int64_t cols, real beta) {
+  int64_t c = 0;
+#define SOME(panels)                                                                                         \
+  LEVEL(row)(a, b.first + c / COLS * b.apart, b.apart, depth, panels, p, d + c, cols - c, beta)
+  for (; cols - c > 2 * COLS; c += PANELS * COLS) cols - c > 3 * COLS ? SOME(PANELS) : SOME(3);
+  if (cols - c > COLS)
+    SOME(2);
+  else if (cols > c)
+    SOME(1);
+#undef SOME
+}
+
+/* The rows of d that `a` has packed, by a strip of columns. */
+TARGET MN_INLINE void LEVEL(rows)(const real *a, struct LEVEL(panels) b, int64_t depth,
+                                  const struct mn_product *p, real *d, int64_t rows, int64_t cols,
+                                  real beta) {
+  for (int64_t c = 0; c < cols; c += COLS)
+    for (int64_t i = 0; i < rows; i += ROWS) {
+      real *to = d + i * p->cols + c;
+      const real *part = a + i * DOWN, *panel = b.first + c / COLS * b.apart;
+      const int high = rows - i < ROWS ? (int)(rows - i) : ROWS;
+      const int wide = cols - c < COLS ? (int)(cols - c) : COLS;
+#define SOME(down, along, most, vectors)                                                                     \
+  LEVEL(registers)(part, down, along, panel, depth, most, vectors, p, to, high, wide, beta)
+      if (p->form == MN_TN && wide > LANES)
+        SOME(1, ROWS, ROWS, 2);
+      else if (p->form == MN_TN)
+        SOME(1, ROWS, ROWS, 1);
+      else if (high <= ROWS / 2 && wide > LANES)
+        SOME(DOWN, 1, ROWS / 2, 2);
+      else if (wide > LANES)
+        SOME(DOWN, 1, ROWS, 2);
+      else
+        SOME(DOWN, 1, ROWS, 1);
+#undef SOME
+    }
+}
+
 TARGET static void LEVEL(tile)(const struct mn_product *p, struct mn_tile t, real *room) {
   real *const a = room, *const b = room + TALL * ROWS * DOWN;
   const int64_t last_row = t.row + t.rows, last_col = t.col + t.cols, length = block_length(p->depth);
@@ -117,39 +193,45 @@ TARGET static void LEVEL(tile)(const struct mn_product *p, struct mn_tile t, rea
       const int64_t depth = p->depth - k < length ? p->depth - k : length;
       const int64_t cols = last_col - col < STRIP ? last_col - col : STRIP;
       const real beta = k ? 1 : p->beta;
-      if (p->form != MN_NT) LEVEL(pack)(b, p->b + k * p->cols + col, p->cols, depth, cols);
-      for (int64_t c = 0; p->form == MN_NT && c < cols; c += COLS) LEVEL(pack_transposed)
+      struct LEVEL(panels) panels = {b, PANEL};
+      if (p->packed)
+        panels.first = p->packed + k * WIDTH(p->cols) + col * depth, panels.apart = depth * COLS;
+      else if (p->form != MN_NT)
+        LEVEL(pack)(b, p->b + k * p->cols + col, p->cols, depth, cols);
+      for (int64_t c = 0; p->form == MN_NT && !p->packed && c < cols; c += COLS) LEVEL(pack_transposed)
       (b + c / COLS * PANEL, p->b + (col + c) * p->depth + k, p->depth, depth,
        cols - c < COLS ? (int)(cols - c) : COLS);
+      if (t.rows == 1 && p->form != MN_TN) {
+        LEVEL(along_row)
+        (p->a + t.row * p->depth + k, panels, depth, p, p->d + t.row * p->cols + col, cols, beta);
+        continue;
+      }
       for (int64_t row = t.row; row < last_row; row += TALL * ROWS) {
         const int64_t rows = last_row - row < TALL * ROWS ? last_row - row : TALL * ROWS;
         if (p->form == MN_TN)
           LEVEL(pack_across)(a, p->a + k * p->rows + row, p->rows, rows, depth);
         else
           LEVEL(pack_rows)(a, p->a + row * p->depth + k, p->depth, rows, depth);
-        for (int64_t c = 0; c < cols; c += COLS)
-          for (int64_t i = 0; i < rows; i += ROWS) {
-            real *d = p->d + (row + i) * p->cols + col + c;
-            const real *part = a + i * DOWN, *panel = b + c / COLS * PANEL;
-            const int high = rows - i < ROWS ? (int)(rows - i) : ROWS;
-            const int wide = cols - c < COLS ? (int)(cols - c) : COLS;
-            if (p->form == MN_TN && wide > LANES)
-              LEVEL(registers)(part, 1, ROWS, panel, depth, 2, p, d, high, wide, beta);
-            else if (p->form == MN_TN)
-              LEVEL(registers)(part, 1, ROWS, panel, depth, 1, p, d, high, wide, beta);
-            else if (wide > LANES)
-              LEVEL(registers)(part, DOWN, 1, panel, depth, 2, p, d, high, wide, beta);
-            else
-              LEVEL(registers)(part, DOWN, 1, panel, depth, 1, p, d, high, wide, beta);
-          }
+        LEVEL(rows)(a, panels, depth, p, p->d + row * p->cols + col, rows, cols, beta);
       }
     }
+}
+
+TARGET static void LEVEL(pack_all)(real *to, const real *b, int64_t cols, int64_t depth) {
+  const int64_t length = block_length(depth);
+  for (int64_t k = 0; k < depth; k += length) {
+    const int64_t here = depth - k < length ? depth - k : length;
+    for (int64_t c = 0; c < cols; c += COLS, to += here * COLS) LEVEL(pack_transposed)
+    (to, b + c * depth + k, depth, here, cols - c < COLS ? (int)(cols - c) : COLS);
+  }
 }
 
 #undef VEC
 #undef COLS
 #undef PANEL
+#undef PANELS
 #undef DOWN
+#undef WIDTH
 #undef LEVEL
 #undef TARGET
 #undef LANES

@@ -7,7 +7,7 @@
 mn_status mn_uniform_cpu(struct mn_device *device, void *out, int64_t count, uint64_t seed, uint32_t sequence,
                          uint64_t first, double bound) {
   uint64_t last = first + (uint64_t)count;
-#pragma omp parallel for schedule(static) if (count > MN_PARALLEL_FROM)
+#pragma omp parallel for schedule(static) num_threads(mn_threads(device)) if (count > MN_PARALLEL_FROM)
   for (uint64_t quad = first / 4; quad < (last + 3) / 4; quad++) {
     uint32_t words[4];
     mn_philox(seed, sequence, quad, words);

@@ -27,6 +27,8 @@ typedef float real;
 #define mn_block_end_cpu MN_CPU(mn_block_end_cpu)
 #define mn_block_tile_cpu MN_CPU(mn_block_tile_cpu)
 #define mn_product_tile_cpu MN_CPU(mn_product_tile_cpu)
+#define mn_product_pack_cpu MN_CPU(mn_product_pack_cpu)
+#define mn_pack_cpu MN_CPU(mn_pack_cpu)
 #define mn_rule_tile_cpu MN_CPU(mn_rule_tile_cpu)
 
 /* Loops of no more elements run on one thread, because waking the others costs some microseconds. Results do

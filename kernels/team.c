@@ -10,10 +10,22 @@
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/resource.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "kernels/device.h"
 #include "kernels/tile.h"
+
+double mn_number_in(const char *path, const char *name, double unit, double otherwise) {
+  char line[256];
+  double number;
+  int found = 0;
+  FILE *file = fopen(path, "re");
+  while (file && !found && fgets(line, sizeof line, file))
+    found = strncmp(line, name, strlen(name)) == 0 && sscanf(line + strlen(name), "%lf", &number) == 1;
+  if (file) fclose(file);
+  return found ? number * unit : otherwise;
+}
 
 /* The processors that a quota of cgroup v2 leaves to this process, rounded up; INT_MAX without one. */
 static int quota(void) {
@@ -43,16 +55,40 @@ int mn_team_cores(void) {
   return bound < most ? bound : most;
 }
 
-static int most_threads; /* by the quota and, once it is known, by what OpenMP gives; 0 at first */
-
-void mn_team_limit(void) {
-  int most = __atomic_load_n(&most_threads, __ATOMIC_RELAXED);
+int mn_team_most(void) {
+  static int found; /* by the quota */
+  int most = __atomic_load_n(&found, __ATOMIC_RELAXED);
   if (most == 0) {
     most = getenv("OMP_NUM_THREADS") ? INT_MAX : mn_team_cores();
-    __atomic_store_n(&most_threads, most, __ATOMIC_RELAXED);
+    __atomic_store_n(&found, most, __ATOMIC_RELAXED);
   }
-  if (omp_get_dynamic()) omp_set_dynamic(0);
-  if (omp_get_max_threads() > most) omp_set_num_threads(most);
+  const int asked =
+      omp_get_max_threads() < omp_get_thread_limit() ? omp_get_max_threads() : omp_get_thread_limit();
+  return asked < most ? asked : most;
+}
+
+/* In a process that was forked off one with threads OpenMP's are missing, and the thread that goes on there
+ * would wait for them for ever: it computes alone. Threads that it starts have teams of their own. */
+static int has_threads;
+static _Thread_local int is_alone;
+
+static void before_fork(void) {
+  struct stat tasks; /* a folder for each thread, beside . and .. */
+  has_threads = stat("/proc/self/task", &tasks) != 0 || tasks.st_nlink > 3;
+}
+
+static void after_fork(void) {
+  is_alone |= has_threads;
+}
+
+__attribute__((constructor)) static void watch_forks(void) {
+  (void)pthread_atfork(before_fork, NULL, after_fork);
+}
+
+int mn_threads(const struct mn_device *device) {
+  const int all = device->threads ? device->threads : mn_team_most();
+  if (is_alone || device->team == MN_TEAM_ONE) return 1;
+  return device->team == MN_TEAM_ALL ? all : all < 4 ? 1 : all / 2;
 }
 
 /* The most threads that libgomp can start here, less some for what else runs: each takes some 100 bytes of
@@ -97,33 +133,30 @@ static mn_status try_stacks(int threads) {
 
 static _Thread_local int running; /* threads of the calling thread's largest team */
 
-static mn_status start(void) {
+/* Starts the calling thread's team, if it has none of that size. */
+static mn_status start(const struct mn_device *device, int asked) {
+  char number[16];
   enum { LEAST = 128 << 10 }; /* bytes; with less libgomp ends the process */
   const char *stack = getenv("OMP_STACKSIZE");
-  const int asked = omp_get_max_threads();
-  int started = 0;
-  if (asked < 1 || fmin(asked, omp_get_thread_limit()) > most_startable())
-    return mn_fail(MN_USAGE,
-                   "OMP_NUM_THREADS=%s is no number of threads: 1 to %.0f can be started here; %d would do",
-                   getenv("OMP_NUM_THREADS"), most_startable(), mn_team_cores());
+  if (asked >= 1 && asked <= running) return MN_OK;
+  snprintf(number, sizeof number, "%d", asked);
+  if (asked < 1 || asked > most_startable())
+    return mn_fail(MN_USAGE, "%s%s is no number of threads: 1 to %.0f can be started here; %d would do",
+                   device->threads ? "" : "OMP_NUM_THREADS=",
+                   device->threads ? number : getenv("OMP_NUM_THREADS"), most_startable(), mn_team_cores());
   if (stack_asked(stack) < LEAST)
     return mn_fail(MN_USAGE,
                    "OMP_STACKSIZE=%s is too small for a thread's stack: unset it, or give 1M or more", stack);
-  if (asked <= running) return MN_OK;
   MN_TRY(try_stacks(asked));
-#pragma omp parallel reduction(+ : started)
-  started++;
-  if (started < asked && !omp_in_parallel()) __atomic_store_n(&most_threads, started, __ATOMIC_RELAXED);
-  mn_team_limit();
-  running = asked;
+#pragma omp parallel num_threads(asked)
+  running = asked; /* each thread's own */
   return MN_OK;
 }
 
 mn_status mn_team_take(struct mn_device *device) {
-  mn_team_limit();
-  if (omp_get_max_threads() > 0 && omp_get_max_threads() <= device->rooms) return MN_OK;
-  MN_TRY(start());
-  const int threads = omp_get_max_threads();
+  const int threads = mn_threads(device);
+  if (threads > 0 && threads <= device->rooms) return threads == 1 ? MN_OK : start(device, threads);
+  MN_TRY(start(device, threads));
   void *room = aligned_alloc(64, (size_t)threads * MN_PRODUCT_ROOM);
   if (!room) return mn_fail(MN_NO_MEMORY, "no memory for the products of %d threads", threads);
   free(device->room);

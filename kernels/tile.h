@@ -14,7 +14,8 @@ struct mn_tile {
 /* d = alpha·a·b + beta·d in `form`, as mn_gemm; d is not read if beta is 0. Without a, d is there already. */
 struct mn_product {
   enum mn_form form;
-  const real *a, *b;
+  const real *a, *b,
+      *packed; /* packed: b (struct mn_operand), or NULL; then tiles begin at multiples of 32 */
   real *d, alpha, beta;
   int64_t rows, cols, depth;
 };
@@ -26,6 +27,10 @@ enum { MN_PRODUCT_ROOM = 704 << 10 };
  * depth alone, so that its bytes do not depend on the processor's vectors, as far as it has fused
  * multiply-adds. `room` is MN_PRODUCT_ROOM bytes at a multiple of 64. */
 void mn_product_tile_cpu(const struct mn_product *product, struct mn_tile tile, void *room);
+
+/* Packs b[cols, depth]: for each block of the depth panels of [length, a few columns], as tiles read them.
+ * The last panel's missing columns are 0. */
+void mn_product_pack_cpu(real *to, const real *b, int64_t cols, int64_t depth);
 
 /* What a block's epilogue found in its values. */
 struct mn_noticed {

@@ -48,6 +48,9 @@ enum mn_plane_kind { MN_NO_PLANES, MN_PLANES_BF16, MN_PLANES_FP16, MN_PLANES_FP1
 extern const char *const mn_precision_words[]; /* NULL-terminated */
 MN_API const char *mn_precision_name(enum mn_precision precision);
 
+/* How many of a CPU's threads compute: all, half of them (of two or three one), or one. */
+enum mn_team_size { MN_TEAM_ALL, MN_TEAM_HALF, MN_TEAM_ONE };
+
 /* Runs what it is given, in order. Opened by mn_device_open (kernels/device.h); one thread at a time, except
  * for host memory and download_beside (kernels/memory.h). */
 struct mn_device {
@@ -80,9 +83,11 @@ struct mn_device {
       *ranks; /* that this device trains with (kernels/ranks/collectives.h); NULL without others */
   const struct mn_collectives *collectives; /* among those; on the CPU NULL without others */
   double stamps[2];                         /* the CPU's stopwatch, ms */
-  void *room;     /* the CPU's, in which products pack their operands (kernels/tile.h) … */
-  int rooms;      /* … for so many threads (mn_team_take) */
-  char name[256]; /* to print: "NVIDIA H200", "CPU (16 threads)" */
+  void *room;             /* the CPU's, in which products pack their operands (kernels/tile.h) … */
+  int rooms;              /* … for so many threads (mn_team_take) */
+  int threads;            /* the most; 0: by OpenMP (mn_device_open) */
+  enum mn_team_size team; /* of these for the work at hand */
+  char name[256];         /* to print: "NVIDIA H200", "CPU (16 threads)" */
   struct {
     char cuda[24], driver[24], cublaslt[24];
   } versions;          /* of the CUDA runtime ("13.0"), the newest CUDA that the driver supports, and cuBLASLt
@@ -92,6 +97,10 @@ struct mn_device {
   int all_threads;     /* for every product; else small ones take fewer (engine/tape.h) */
   const struct mn_tape_hooks *hooks; /* what ranks add (engine/hooks.h), or NULL */
 };
+
+/* Threads for the device's work at hand, on the CPU; 1 in a process that was forked off one with threads,
+ * which are missing there (team.c). */
+MN_C int mn_threads(const struct mn_device *device);
 
 /* A matrix with the forms that GEMMs read. Code that writes the matrix writes all of its forms.
  *
@@ -113,7 +122,9 @@ struct mn_operand {
   struct mn_scale *scale; /* the planes' (kernels/planes.h); NULL if they hold the values themselves */
   int headroom;           /* the scale's */
   struct mn_arrival *arrival; /* kernels/ranks/collectives.h; NULL if all of the plane is there */
-  int stale;                  /* real was loaded or initialised since the planes were written */
+  void *packed; /* on the CPU, of a weight that predictors read: [⌈rows/32⌉·32, cols] reals in the
+                                 order in which mn_gemm reads its b in MN_NT, by mn_pack; else NULL */
+  int stale;    /* real was loaded or initialised since the planes were written */
 };
 
 /* The operations between x·Wᵀ and y, as flags of the block epilogue. The single operations and all fusion

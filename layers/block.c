@@ -108,8 +108,16 @@ static mn_status bind(struct mn_tape *tape, struct mn_node *node) {
   return MN_OK;
 }
 
-static const struct mn_operation operation = {
-    .bind = bind, .forward = forward, .backward = backward, .square = square, .update = update};
+static void resize(struct mn_node *node, int64_t rows) {
+  ((struct saved *)node->saved)->block.rows = rows;
+}
+
+static const struct mn_operation operation = {.bind = bind,
+                                              .forward = forward,
+                                              .backward = backward,
+                                              .square = square,
+                                              .update = update,
+                                              .resize = resize};
 
 /* Allocates the forward's saved values: z, mean and rstd if a later backward reads them. A fused loss runs
  * its backward in the same epilogue, so it needs no saved values. */

@@ -75,7 +75,11 @@ static mn_status backward(struct mn_tape *tape, struct mn_node *node) {
   return MN_OK;
 }
 
-static const struct mn_operation operation = {.forward = forward, .backward = backward};
+static void resize(struct mn_node *node, int64_t rows) {
+  ((struct saved *)node->saved)->stack.rows = rows;
+}
+
+static const struct mn_operation operation = {.forward = forward, .backward = backward, .resize = resize};
 
 mn_status mn_stack_record(struct mn_tape *tape, struct mn_tensor **y, struct mn_tensor *x,
                           const struct mn_layer *layers, int count, struct mn_tensor *target,

@@ -25,8 +25,8 @@
  * why. */
 static inline struct mn_device *open_or_skip(const char *where, const char *precision) {
   struct mn_device *device = NULL, *other;
-  mn_status status = mn_device_open(&device, where, precision);
-  if (status == MN_NO_DEVICE && mn_device_open(&other, where, "fp32") == MN_OK) {
+  mn_status status = mn_device_open(&device, where, precision, 0);
+  if (status == MN_NO_DEVICE && mn_device_open(&other, where, "fp32", 0) == MN_OK) {
     mn_device_close(other);
     return NULL;
   }

@@ -28,7 +28,7 @@ static mn_status product(struct mn_device *device, float *out) {
 int main(void) {
   struct mn_device *device;
   static float out[SIZE * SIZE];
-  if (mn_device_open(&device, "cuda", "bf16") != MN_OK || product(device, out) != MN_OK) {
+  if (mn_device_open(&device, "cuda", "bf16", 0) != MN_OK || product(device, out) != MN_OK) {
     fprintf(stderr, "%s\n", mn_message());
     return EXIT_FAILURE;
   }

@@ -75,7 +75,7 @@ static inline double *factors_of(struct memory *m, const struct mn_operand *o) {
 static inline void product_by_gpu(double *out, const struct draw *d, const double *a, const double *b) {
   const int64_t rows = d->rows, cols = columns_of(d), depth = d->depth;
   static struct memory m;
-  if (!m.device) MUST(mn_device_open(&m.device, "cuda", "fp64"));
+  if (!m.device) MUST(mn_device_open(&m.device, "cuda", "fp64", 0));
   const struct mn_operand x = {.rows = d->form == MN_TN ? depth : rows,
                                .cols = d->form == MN_TN ? rows : depth,
                                .real = take_reals(&m, a, rows * depth)},

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # How much there is to read, in lines of whole files: the tour's two lists (`lists` counts these alone), and the C sources and headers of
-# what the linker takes for train/install/example.c. The most that each may have falls with the code; a CSV's table
-# and the hashes of rows in checkpoints raised it by 38 and 63 lines.
+# what the linker takes for train/install/example.c. The most that each may have falls with the code; predictors
+# raised it by 169 and 511 lines.
 set -euo pipefail
 passed=0
 
@@ -21,7 +21,7 @@ listed() {
 
 mapfile -t cpu < <(listed "On a CPU")
 mapfile -t hopper < <(listed "On Hopper")
-at_most 5673 "the tour's CPU path" "${cpu[@]}"
+at_most 5842 "the tour's CPU path" "${cpu[@]}"
 at_most 2748 "the tour's Hopper path" "${hopper[@]}"
 [ "${1:-}" != lists ] || exit 0
 
@@ -43,5 +43,5 @@ while read -r object; do
   done < <(grep "/${object%.fp[36][24]}\.c$" "$folder/sources")
 done <"$folder/objects" | tr ' ' '\n' | grep -E '^(kernels|engine|layers|data|train)/.*\.[ch]$' | sort -u >"$folder/files"
 mapfile -t linked <"$folder/files"
-at_most 11044 "what train/install/example.c links" "${linked[@]}"
+at_most 11555 "what train/install/example.c links" "${linked[@]}"
 echo "$passed passed, 0 failed"

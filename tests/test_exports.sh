@@ -28,7 +28,7 @@ cat >"$folder/user.cpp" <<'EOF'
 
 int main() {
   mn_device *device = nullptr;
-  bool failed = mn_device_open(&device, "cpu", "fp32") != MN_OK || mn_message()[0] != '\0';
+  bool failed = mn_device_open(&device, "cpu", "fp32", 0) != MN_OK || mn_message()[0] != '\0';
   mn_device_close(device);
   return failed;
 }

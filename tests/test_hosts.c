@@ -56,7 +56,7 @@ static void alone_nothing_is_shared(void **state) {
 static void a_rank_names_itself(void **state) {
   struct mn_device *device;
   char text[512], host[256], all[1024];
-  assert_int_equal(mn_device_open(&device, "cpu", "fp32"), MN_OK);
+  assert_int_equal(mn_device_open(&device, "cpu", "fp32", 0), MN_OK);
   assert_int_equal(gethostname(host, sizeof host), 0);
   unsetenv("NCCL_SOCKET_IFNAME");
   mn_host_describe(text, sizeof text, device);

@@ -107,7 +107,7 @@ static int save_initial(const char *name, const char *where, const char *precisi
   struct mn_model *model;
   const struct mn_progress progress = {.rows = N};
   const struct mn_model_config sizes = config(2);
-  mn_status status = mn_device_open(&device, where, precision);
+  mn_status status = mn_device_open(&device, where, precision, 0);
   if (status == MN_NO_DEVICE) return 0;
   assert_int_equal(status, MN_OK);
   assert_int_equal(mn_model_open(&model, device, &sizes), MN_OK);
@@ -428,7 +428,7 @@ static void a_model_that_is_refused_stays_as_it_was(void **state) {
   struct mn_device *device;
   struct mn_model *model;
   const struct mn_model_config sizes = config(1);
-  assert_int_equal(mn_device_open(&device, "cpu", "fp32"), MN_OK);
+  assert_int_equal(mn_device_open(&device, "cpu", "fp32", 0), MN_OK);
   assert_int_equal(mn_model_open(&model, device, &sizes), MN_OK);
   copy_weights("weights.h5", "run/checkpoint.h5", H5T_IEEE_F64LE, 0);
   assert_int_equal(mn_snapshot_load_weights("weights.h5", model), MN_OK);

@@ -437,7 +437,7 @@ static void a_newline_stays_at_the_end_alone(void **state) {
 /* Without a GPU too: a device that cannot be is refused in words. */
 static void a_device_that_cannot_be_is_refused(void **state) {
   struct mn_device *device = NULL;
-  assert_int_equal(mn_device_open(&device, "cuda:1000", "fp32"), MN_NO_DEVICE);
+  assert_int_equal(mn_device_open(&device, "cuda:1000", "fp32", 0), MN_NO_DEVICE);
   assert_null(device);
   assert_true(strlen(mn_message()) > 0 && !strchr(mn_message(), '\n'));
   assert_non_null(strstr(mn_message(), "the device cpu would do"));

@@ -28,7 +28,7 @@ static struct run open_run(const char *name, const char *from) {
   struct mn_progress progress;
   struct mn_optimizer_config sgd = {.rule = {.momentum = 0.9, .nesterov = 1}, .clip = 5, .accumulate = 2};
   struct mn_schedule schedule = {.kind = MN_SCHEDULE_COSINE, .rate = 0.1, .horizon = STEPS, .warmup = 3};
-  mn_status opened = mn_device_open(&r.device, name, "fp32");
+  mn_status opened = mn_device_open(&r.device, name, "fp32", 0);
   if (opened == MN_NO_DEVICE) SKIP("%s", mn_message());
   MUST(opened);
   MUST(mn_dataset_open(&r.train, data, MN_PART_TRAIN, NULL, NULL, 1));

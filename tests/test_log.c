@@ -135,7 +135,7 @@ static void rates_and_memory(void **state) {
   struct mn_optimizer optimizer = {.config.accumulate = 1};
   const struct mn_model_config sizes = {
       .inputs = 2, .depth = 1, .hidden = {4}, .groups = 2, .eps = 1e-5, .plan = MN_PLAN_BLOCK};
-  assert_int_equal(mn_device_open(&device, "cpu", "fp64"), MN_OK);
+  assert_int_equal(mn_device_open(&device, "cpu", "fp64", 0), MN_OK);
   assert_int_equal(mn_model_open(&model, device, &sizes), MN_OK);
   struct mn_trainer t = {.model = model, .norm = NAN, .progress = {.step = 1, .samples = 2}};
   assert_int_equal(open_log(&log, -1), MN_OK);

@@ -42,7 +42,7 @@ static void a_model_comes_back(void **state) {
   for (int i = 0; i < 4; i++) {
     struct mn_device *device;
     struct mn_model *model, *loaded;
-    mn_status opened = mn_device_open(&device, *state, precisions[i]);
+    mn_status opened = mn_device_open(&device, *state, precisions[i], 0);
     if (opened == MN_NO_DEVICE) SKIP("%s", mn_message());
     MUST(opened);
     MUST(mn_model_open(&model, device, &config));
@@ -63,7 +63,7 @@ static void a_model_comes_back(void **state) {
 /* Takes the model out of the checkpoint run/checkpoint.h5. */
 static struct mn_model *take_model(struct mn_device **device) {
   struct mn_model *model;
-  MUST(mn_device_open(device, "cpu", "fp32"));
+  MUST(mn_device_open(device, "cpu", "fp32", 0));
   MUST(mn_model_load(&model, *device, "run/checkpoint.h5"));
   unlink("model.h5");
   MUST(mn_model_save(model, "model.h5"));

@@ -11,7 +11,7 @@ static void assert_permutes(int64_t n, uint64_t seed, int64_t epoch) {
   char *seen = calloc((size_t)n, 1);
   assert_true(rows && seen);
   mn_order_begin(&s.epochs[0], n, seed, epoch, 1);
-  MUST(mn_number_cpu(NULL, &s, 0, n, rows));
+  MUST(mn_number_cpu(&(struct mn_device){0}, &s, 0, n, rows));
   for (int64_t i = 0; i < n; i++) {
     assert_true(rows[i] >= 0 && rows[i] < n && !seen[rows[i]]);
     seen[rows[i]] = 1;

@@ -3,6 +3,8 @@
  * each element the same bytes. The kernel is compiled into this program, so that each set can be called. */
 #define mn_product_tile_cpu_fp32 mn_product_tile_here /* beside the library's */
 #define mn_product_tile_cpu_fp64 mn_product_tile_here
+#define mn_product_pack_cpu_fp32 mn_product_pack_here
+#define mn_product_pack_cpu_fp64 mn_product_pack_here
 #include "kernels/product.c"
 
 #include <math.h>
@@ -13,6 +15,7 @@
 
 enum { MOST = 700, CASES = 1000 };
 static tile_function *const levels[] = {MN_LEVELS(TILE_AT)};
+static pack_function *const packs[] = {MN_LEVELS(PACK_AT)};
 static uint64_t dice = 1;
 
 /* Often 1 to 40, now and then up to MOST. */
@@ -27,9 +30,11 @@ static real *values(int64_t count) {
   return v;
 }
 
-/* d by one set of instructions, in tiles that are cut anywhere, as little as `least` long. */
+/* d by one set of instructions, in tiles that are cut anywhere, as little as `least` long; of a packed b at
+ * multiples of 32. */
 static void by_tiles(const struct mn_product *p, tile_function *run, real *room, int64_t least) {
-  const int64_t high = least + below(&dice, p->rows), wide = least + below(&dice, p->cols);
+  const int64_t high = least + below(&dice, p->rows), any = least + below(&dice, p->cols);
+  const int64_t wide = p->packed ? (any + 31) / 32 * 32 : any;
   for (int64_t r = 0; r < p->rows; r += high)
     for (int64_t c = 0; c < p->cols; c += wide)
       run(p,
@@ -68,7 +73,8 @@ static void tiles_are_sums(void **unused) {
     const size_t bytes = (size_t)(p.rows * p.cols) * sizeof(real);
     real *a = values(p.rows * p.depth), *b = values(p.cols * p.depth), *before = values(p.rows * p.cols);
     real *first = malloc(bytes), *d = malloc(bytes);
-    assert_true(first && d);
+    real *packed = calloc((size_t)((p.cols + 31) / 32 * 32 * p.depth), sizeof *packed);
+    assert_true(first && d && packed);
     p.a = a, p.b = b;
     if (p.beta == 0) before[below(&dice, p.rows * p.cols)] = NAN; /* it must not be read */
     for (int level = 0; level <= mn_level(); level++)
@@ -78,8 +84,14 @@ static void tiles_are_sums(void **unused) {
         by_tiles(&p, levels[level], room, cut ? 1 + below(&dice, 9) : MOST);
         if (!cut) check_sums(&p, before);
         if (compared) assert_memory_equal(d, first, bytes);
+        if (p.form != MN_NT || !compared) continue;
+        packs[level](packed, b, p.cols, p.depth);
+        p.packed = packed;
+        by_tiles(&p, levels[level], room, cut ? 1 : MOST);
+        p.packed = NULL;
+        if (p.beta == 0) assert_memory_equal(d, first, bytes);
       }
-    free(a), free(b), free(before), free(first), free(d);
+    free(a), free(b), free(before), free(first), free(d), free(packed);
   }
   free(room);
 }
@@ -87,7 +99,7 @@ static void tiles_are_sums(void **unused) {
 /* The library's sums are of fused multiply-adds; of rounded products this one is 0. */
 static void fused(void **unused) {
   struct mn_device *device;
-  assert_int_equal(mn_device_open(&device, "cpu", "fp32"), MN_OK);
+  assert_int_equal(mn_device_open(&device, "cpu", "fp32", 0), MN_OK);
   float a[2] = {1, 1 + 0x1p-12f}, b[2] = {-(1 + 0x1p-11f), 1 + 0x1p-12f}, d;
   struct mn_operand x = {.rows = 1, .cols = 2, .real = a}, w = {.rows = 1, .cols = 2, .real = b};
   const struct mn_epilogue store = {.kind = MN_STORE, .into = &d};

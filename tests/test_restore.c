@@ -18,7 +18,7 @@ static int open_both(void **state) {
                                    .slope = 0.01,
                                    .loss = MN_LOSS_CROSS_ENTROPY};
   made = make_checkpoint(6, 4, 1, 4, 0, 3);
-  return setup(state) || mn_device_open(&device, "cpu", "fp32") != MN_OK ||
+  return setup(state) || mn_device_open(&device, "cpu", "fp32", 0) != MN_OK ||
          mn_model_open(&model, device, &config) != MN_OK;
 }
 

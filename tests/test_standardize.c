@@ -8,6 +8,7 @@
 #include "train/checkpoint/checkpoint.h"
 #include "train/evaluate.h"
 #include "train/fit.h"
+#include "train/predictor.h"
 
 enum { ROWS = 700, COLS = 5 };
 
@@ -301,7 +302,7 @@ static void the_model_keeps_it(void **state) {
   assert_true(fabs(loss_of(EVAL "tuned/checkpoint.h5") - loss) < 1e-4 * loss);
   struct mn_device *device;
   struct mn_model *model;
-  assert_int_equal(mn_device_open(&device, "cpu", "fp32"), MN_OK);
+  assert_int_equal(mn_device_open(&device, "cpu", "fp32", 0), MN_OK);
   assert_int_equal(mn_model_load(&model, device, "whole/checkpoint.h5"), MN_OK);
   assert_memory_equal(model->standard[MN_X].mean, c->standard[MN_X][0].value, COLS * sizeof(double));
   assert_memory_equal(model->standard[MN_X].scale, c->standard[MN_X][1].value, COLS * sizeof(double));

@@ -46,7 +46,7 @@ ends 64 "OMP_NUM_THREADS=2147483648" env OMP_NUM_THREADS=2147483648 "$minnow" "$
 
 # What a library says before it ends the process is not the code of a failed check.
 echo '#include <stdlib.h>
-int omp_get_dynamic(void) { exit(1); }' >exits.c
+void omp_set_dynamic(int dynamic) { exit(1); }' >exits.c
 "${cc[@]}" -shared -fPIC -o exits.so exits.c
 ends 70 "a library has ended the program" env LD_PRELOAD="$PWD/exits.so" "$minnow" "${train[@]}" --steps 5
 

@@ -2,8 +2,6 @@
  * finite may and may not do. */
 #include "tests/training.h"
 
-#include <omp.h>
-
 #include "engine/hooks.h"
 #include "layers/layer.h"
 
@@ -201,8 +199,8 @@ struct trace {
 
 static struct trace trace_of(const char *name, const char *precision, int setting, int kind, int64_t rows,
                              int threads) {
-  omp_set_num_threads(threads);
   struct mn_device *device = open_or_skip(name, precision);
+  device->threads = threads;
   struct training t = open_training(device, settings[setting], kind, rows);
   struct trace out;
   t.pass->tape->largest_product = MN_TAPE_MEDIUM; /* or one thread would do it all */
@@ -301,8 +299,14 @@ static void replayed_forwards_see_what_is_new(void **state) {
   }
 }
 
+struct counted {
+  struct mn_device *device;
+  int threads;
+};
+
 static mn_status count_threads(void *data) {
-  *(int *)data = omp_get_max_threads();
+  struct counted *counted = data;
+  counted->threads = mn_threads(counted->device);
   return MN_OK;
 }
 
@@ -318,8 +322,8 @@ static void small_products_take_fewer_threads(void **state) {
   for (size_t i = 0; i < COUNT(cases); i++) {
     struct mn_tape *tape;
     struct mn_tensor *x, *w, *y;
-    int threads = 0;
-    omp_set_num_threads(cases[i].of);
+    struct counted counted = {device, 0};
+    device->threads = cases[i].of;
     device->all_threads = cases[i].all;
     MUST(mn_tape_open(&tape, device, 0));
     MUST(mn_tensor_parameter(device, &w, "w", 2, cases[i].width, cases[i].width, 0, 0));
@@ -327,13 +331,12 @@ static void small_products_take_fewer_threads(void **state) {
     x->keep = 1;
     MUST(mn_block_ops_record(tape, &y, x, &(struct mn_layer){.parameters = {w}}, MN_OP_BIAS));
     MUST(mn_tape_finish(tape));
-    MUST(mn_tape_run(tape, count_threads, &threads));
-    assert_int_equal(threads, cases[i].expected);
-    assert_int_equal(omp_get_max_threads(), cases[i].of);
+    MUST(mn_tape_run(tape, count_threads, &counted));
+    assert_int_equal(counted.threads, cases[i].expected);
+    assert_int_equal(mn_threads(device), cases[i].of);
     mn_tape_close(tape);
     mn_tensor_free(device, w);
   }
-  omp_set_num_threads(2);
   mn_device_close(device);
 }
 
@@ -349,7 +352,6 @@ static void threads_do_not_change_bytes(void **state) {
       }
       free(one.bytes);
     }
-  omp_set_num_threads(2);
 }
 
 /* Many rows and parts, so that the sums have several chunks and spans: all of it but the GEMMs. */
@@ -358,7 +360,7 @@ static void kernels_do_not_depend_on_threads(void **state) {
   struct mn_device *device = open_or_skip(*state, "fp32");
   double *first[4] = {0}, loss = 0;
   for (int threads = 1; threads <= 4; threads++) {
-    omp_set_num_threads(threads);
+    device->threads = threads;
     struct memory m = {.device = device};
     double *d = random_values(MANY, 1, 2), *vectors = random_values(CHANNELS, 2, 1);
     void *vector = take_reals(&m, vectors, CHANNELS);
@@ -409,7 +411,6 @@ static void kernels_do_not_depend_on_threads(void **state) {
     free(vectors);
     release_all(&m);
   }
-  omp_set_num_threads(2);
   for (int i = 0; i < 4; i++) free(first[i]);
   mn_device_close(device);
 }
@@ -519,7 +520,7 @@ static void unknown_devices_are_refused(void **state) {
                                       "cuda:+1", "cuda:-1", "cuda:1x", "cuda:4294967296"};
   for (size_t i = 0; i < COUNT(names); i++) {
     struct mn_device *device;
-    assert_int_equal(mn_device_open(&device, names[i], "fp32"), MN_USAGE);
+    assert_int_equal(mn_device_open(&device, names[i], "fp32", 0), MN_USAGE);
     assert_null(device);
   }
 }
@@ -531,7 +532,7 @@ static void sizes_that_cannot_be_are_refused(void **state) {
   struct mn_tape *tape;
   struct mn_tensor *tensor, *y;
   const struct mn_layer thirds = {.groups = 3};
-  MUST(mn_device_open(&device, "cpu", "fp64"));
+  MUST(mn_device_open(&device, "cpu", "fp64", 0));
   MUST(mn_tape_open(&tape, device, 0));
   const int64_t most = INT32_MAX, wide = most + 1;
   assert_int_equal(mn_tensor_parameter(device, &tensor, "w", 2, most, wide / 2 + 1, 0, 0), MN_NO_MEMORY);

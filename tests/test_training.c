@@ -30,7 +30,7 @@ static int run(const char *format, ...) {
 
 static int have_cuda(void) {
   struct mn_device *device;
-  int have = mn_device_open(&device, "cuda", "fp64") == MN_OK;
+  int have = mn_device_open(&device, "cuda", "fp64", 0) == MN_OK;
   if (have) mn_device_close(device);
   return have;
 }

@@ -24,7 +24,7 @@ nightly: ### all of the suites below, in at most 30 minutes (MINUTES=30); SUITES
 # The first report of a race ends a program, with 99, which is no exit code of minnow's. OpenMP has one thread,
 # because libgomp is not built for ThreadSanitizer, which would report its barriers. A kernel that randomises many bits of addresses
 # may take those that ThreadSanitizer needs: setarch -R keeps it from that.
-RACING  := test_hdf5 test_rows test_loader test_reading test_saver test_pauses test_library test_trainer
+RACING  := test_predictor test_hdf5 test_rows test_loader test_reading test_saver test_pauses test_library test_trainer
 THREADS := $(BUILD)/threads
 test-threads: ### the tests whose threads work side by side, under ThreadSanitizer
 	$(Q)$(MAKE) --no-print-directory CUDA=0 SANITIZE=thread WERROR=0 BUILD=$(THREADS) all $(RACING:%=$(THREADS)/tests/%)
@@ -130,6 +130,7 @@ format: ### clang-format on every source
 # The README's program, whose main and whose allocations the test calls.
 WRAPPED := main malloc calloc realloc free posix_memalign strdup strndup asprintf
 $(BUILD)/tests/test_allocations: $(BUILD)/train/install/example.o
+$(BUILD)/tests/test_predictor: override LDFLAGS += -Wl,--wrap=malloc -Wl,--wrap=calloc
 $(BUILD)/tests/test_allocations: override LDFLAGS += $(WRAPPED:%=-Wl,--wrap=%)
 $(BUILD)/train/install/example.o: override CFLAGS += -I$(BUILD)/tests/include
 $(BUILD)/train/install/example.o: $(BUILD)/tests/include/minnow/minnow.h

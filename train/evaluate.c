@@ -249,30 +249,3 @@ mn_status mn_evaluator_predict(struct mn_evaluator *e, mn_evaluator_take *take, 
   MN_TRY(mn_evaluator_watch(e, take, to));
   return walk(e);
 }
-
-/* The memory that mn_model_predict writes its outputs to. */
-struct kept {
-  const struct mn_model *model;
-  float *y;
-};
-
-static mn_status keep(void *to, const void *y, const void *targets, int64_t first, int64_t count) {
-  const struct kept *kept = to;
-  const int64_t cols = mn_model_outputs(&kept->model->config), values = count * cols;
-  float *out = kept->y + first * cols;
-  for (int64_t i = 0; i < values; i++) out[i] = (float)mn_real_at(y, mn_model_real(kept->model), i);
-  if (mn_find_outside(out, values, sizeof *out, -INFINITY, INFINITY) < 0) return MN_OK;
-  return mn_fail(MN_FAILED, "there is no prediction: an output is beyond a float's range");
-}
-
-mn_status mn_model_predict(struct mn_model *model, const float *x, int64_t rows, float *y) {
-  enum { BATCH = 1024 };
-  struct mn_dataset *data;
-  struct mn_evaluator *e = NULL;
-  struct kept kept = {model, y};
-  MN_TRY(mn_dataset_arrays(&data, x, NULL, rows, model->config.inputs, 0));
-  mn_status status = mn_evaluator_open(&e, model, data, MN_PASS_PREDICT, BATCH, MN_PLACE_AUTO);
-  if (status == MN_OK) status = mn_evaluator_predict(e, keep, &kept);
-  mn_evaluator_close(e), mn_dataset_close(data);
-  return status;
-}

@@ -47,9 +47,4 @@ mn_status mn_evaluator_watch(struct mn_evaluator *evaluator, mn_evaluator_take *
  * first error, of `take` too, ends the prediction and is returned, then and at each later call. */
 MN_API mn_status mn_evaluator_predict(struct mn_evaluator *evaluator, mn_evaluator_take *take, void *to);
 
-/* y [rows, K], in host memory like x [rows, inputs]: the model's outputs, under cross-entropy logits; K as
- * mn_model_outputs. A model that standardises does so here. One call for many rows is faster than many calls.
- * MN_USAGE: no rows; MN_BAD_DATA: a value of x is not finite; MN_FAILED: nor is an output; MN_NO_MEMORY. */
-MN_API mn_status mn_model_predict(struct mn_model *model, const float *x, int64_t rows, float *y);
-
 #endif

@@ -7,6 +7,7 @@
 #include "kernels/clock.h"
 #include "kernels/ranks/collectives.h"
 #include "kernels/text.h"
+#include "train/prepared.h"
 
 MN_WORDS(loss, enum mn_loss, MN_LOSSES, [MN_LOSS_MSE] = "mse", [MN_LOSS_CROSS_ENTROPY] = "cross-entropy");
 
@@ -119,6 +120,7 @@ mn_status mn_model_open(struct mn_model **out, struct mn_device *device,
 
 void mn_model_close(struct mn_model *model) {
   if (!model) return;
+  mn_prepared_free(model);
   for (int i = 0; i < model->count; i++) mn_tensor_free(model->device, model->parameters[i]);
   for (int side = 0; side < MN_SIDES; side++) free(model->standard[side].mean);
   free(model->class_names.names), free(model->table), free(model->trained);
@@ -148,6 +150,7 @@ mn_status mn_model_initialise(struct mn_model *model, uint64_t seed) {
       MN_TRY(initialise(model->device, layer->parameters[j], &p, seed, sequence++, first));
     }
   }
+  mn_count_change(&model->changes);
   return mn_model_measure(model);
 }
 

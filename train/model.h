@@ -40,7 +40,9 @@ struct mn_model {
   struct mn_standard standard[MN_SIDES]; /* what x and y are standardised by; owned */
   struct mn_class_names class_names;     /* of classes that are words; count 0 without; owned */
   char *table;                           /* of the columns of a CSV (data/csv/csv.h); NULL without; owned */
-  char *trained; /* hashes of rows that it was trained on (data/fingerprint.h); NULL without; owned */
+  char *trained;   /* hashes of rows that it was trained on (data/fingerprint.h); NULL without; owned */
+  int64_t changes; /* of the parameters, counted (mn_count_change) */
+  struct mn_prepared *prepared;       /* for predictors (train/prepared.h); NULL without; owned */
   const struct mn_clipping *clipping; /* an open optimizer's, if passes that train clip by it; else NULL */
 };
 

@@ -74,6 +74,7 @@ mn_status mn_pass_record(struct mn_pass **out, struct mn_model *model, const str
   *pass = (struct mn_pass){.model = model, .rows = rows, .batch = config->batch};
   mn_status status = mn_tape_open(&pass->tape, model->device, trains || config->kind == MN_PASS_SEEDED);
   if (status == MN_OK) pass->tape->clipping = clipping;
+  if (status == MN_OK && pass->tape->training) pass->tape->changes = &model->changes;
   if (status == MN_OK) pass->tape->replicas = (int)(config->batch / rows);
   if (status == MN_OK) status = record(pass, config);
   if (status != MN_OK) mn_pass_close(pass), *out = NULL;

@@ -29,12 +29,16 @@
 /* The lock is `mutex`. A waiting thread holds `next`: one that unlocks and locks again goes behind it. */
 static pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER, next = PTHREAD_MUTEX_INITIALIZER;
 static _Thread_local int depth; /* the locks that this thread holds */
+static _Thread_local struct {
+  H5E_auto2_t print;
+  void *data;
+} hosts; /* how the program around this library has HDF5's errors printed, until this thread unlocks */
 
 /* HDF5 crashes where its start finds no memory. volatile: else the compiler leaves out the test. */
 mn_status mn_hdf5_start(void) {
   void *volatile spare = malloc(1 << 20);
   free(spare);
-  if (spare && H5open() >= 0 && H5Eset_auto2(H5E_DEFAULT, NULL, NULL) >= 0) return MN_OK;
+  if (spare && H5open() >= 0) return MN_OK;
   return mn_fail(MN_NO_MEMORY, "HDF5 cannot be started, most likely for want of memory; free some");
 }
 
@@ -45,12 +49,15 @@ void mn_hdf5_lock(void) {
   MN_REQUIRE(pthread_mutex_lock(&mutex) == 0);
   MN_REQUIRE(pthread_mutex_unlock(&next) == 0);
   /* At each lock: a thread-safe HDF5 has it per thread. If it fails, without memory, HDF5 prints an error. */
+  if (H5Eget_auto2(H5E_DEFAULT, &hosts.print, &hosts.data) < 0) hosts.print = NULL;
   (void)H5Eset_auto2(H5E_DEFAULT, NULL, NULL);
 }
 
 void mn_hdf5_unlock(void) {
   MN_REQUIRE(depth > 0);
-  if (--depth == 0) MN_REQUIRE(pthread_mutex_unlock(&mutex) == 0);
+  if (--depth > 0) return;
+  (void)H5Eset_auto2(H5E_DEFAULT, hosts.print, hosts.data);
+  MN_REQUIRE(pthread_mutex_unlock(&mutex) == 0);
 }
 
 enum { REASON = 160 }; /* bytes */

@@ -18,8 +18,8 @@
 /* Starts HDF5; without it the first call would, and hide a failure. MN_NO_MEMORY. */
 mn_status mn_hdf5_start(void);
 
-/* Recursive: a thread that holds the lock may take it again, and unlocks as often. The outermost lock turns
- * off HDF5's own error printing for this thread. A mutex that fails aborts. */
+/* Recursive: a thread that holds the lock may take it again, and unlocks as often. HDF5's own error printing
+ * is off for this thread until the outermost unlock. A mutex that fails aborts. */
 void mn_hdf5_lock(void);
 void mn_hdf5_unlock(void);
 

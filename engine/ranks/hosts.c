@@ -1,7 +1,6 @@
 /* The name of a rank's host, and the rank's share of its cores. */
 #include "engine/ranks/ranks.h"
 
-#include <omp.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -43,10 +42,11 @@ mn_status mn_ranks_share_cores(struct mn_ranks *ranks) {
     ranks->neighbours += strcmp(seats[q].host, seats[0].host) == 0;
     if (!here) CPU_ZERO(&sets[q]);
   }
-  ranks->cores = status == MN_OK ? mn_cores_threads(sets, ranks->all.size, ranks->all.rank) : 0;
+  ranks->cores = status == MN_OK && !getenv("OMP_NUM_THREADS")
+                     ? mn_cores_threads(sets, ranks->all.size, ranks->all.rank)
+                     : 0;
   free(sets);
   free(seats);
-  if (ranks->cores && !getenv("OMP_NUM_THREADS")) omp_set_num_threads(ranks->cores);
   return status;
 }
 

@@ -58,8 +58,8 @@ mn_status mn_device_join(struct mn_device *device, struct mn_ranks *ranks);
  * the cores are unknown. */
 int mn_cores_threads(const cpu_set_t *sets, int size, int rank);
 
-/* Sets ranks->cores, and with it the calling thread's number of OpenMP threads, unless OMP_NUM_THREADS
- * is set. Every rank calls it; with NULL it returns at once. MN_LIBRARY. */
+/* Sets ranks->cores, a device's threads, which is 0 if OMP_NUM_THREADS is set. Every rank calls it; with NULL
+ * it returns at once. MN_LIBRARY. */
 mn_status mn_ranks_share_cores(struct mn_ranks *ranks);
 
 /* "host NAME, CPU (2 threads)" in text[size]: the host and the device, and NCCL_SOCKET_IFNAME

@@ -17,25 +17,27 @@ static mn_status mn_ranks_join_cpu(struct mn_device *device) {
 }
 
 /* Copies [rows, cols] bytes between matrices whose rows are to_row and from_row bytes apart. */
-static void copy_rows(char *to, size_t to_row, const char *from, size_t from_row, int64_t rows, size_t cols) {
-#pragma omp parallel for schedule(static) if (rows * (int64_t)cols > MN_PARALLEL_FROM)
+static void copy_rows(const struct mn_device *device, char *to, size_t to_row, const char *from,
+                      size_t from_row, int64_t rows, size_t cols) {
+#pragma omp parallel for schedule(static)                                                                    \
+    num_threads(mn_threads(device)) if (rows * (int64_t)cols > MN_PARALLEL_FROM)
   for (int64_t i = 0; i < rows; i++) memcpy(to + (size_t)i * to_row, from + (size_t)i * from_row, cols);
 }
 
 /* Copies the columns of `whole`, [rows, cols], to the pieces of all ranks, which stand one after the other
  * with rows as wide as the widest share; or copies them back. */
-static void divide(const struct mn_ranks *r, const struct mn_ranks_plan *p, char *whole, char *pieces,
+static void divide(const struct mn_device *device, const struct mn_ranks_plan *p, char *whole, char *pieces,
                    int64_t rows, int64_t cols, size_t unit, int to_whole) {
-  const int size = r->shards.size;
+  const int size = device->ranks->shards.size;
   const size_t row = (size_t)cols * unit, width = (size_t)p->widest * unit;
   for (int q = 0; q < size; q++) {
     int64_t first;
     const size_t share = (size_t)mn_share(cols, q, size, &first) * unit;
     char *piece = pieces + (size_t)q * (size_t)rows * width, *columns = whole + (size_t)first * unit;
     if (to_whole)
-      copy_rows(columns, row, piece, width, rows, share);
+      copy_rows(device, columns, row, piece, width, rows, share);
     else
-      copy_rows(piece, width, columns, row, rows, share);
+      copy_rows(device, piece, width, columns, row, rows, share);
   }
 }
 
@@ -47,9 +49,9 @@ static mn_status mn_allgather_cpu(struct mn_device *device, void *whole, const v
   const size_t row = (size_t)p.share * unit, width = (size_t)p.widest * unit;
   for (int64_t at = 0; at < rows; at += p.rows) {
     const int64_t count = rows - at < p.rows ? rows - at : p.rows;
-    copy_rows(r->staging[0], width, (const char *)piece + (size_t)at * row, row, count, row);
+    copy_rows(device, r->staging[0], width, (const char *)piece + (size_t)at * row, row, count, row);
     MN_TRY(mn_mpi_allgather(r->shards.mpi, r->staging[1], r->staging[0], (size_t)count * width));
-    divide(r, &p, (char *)whole + (size_t)(at * cols) * unit, r->staging[1], count, cols, unit, 1);
+    divide(device, &p, (char *)whole + (size_t)(at * cols) * unit, r->staging[1], count, cols, unit, 1);
   }
   return MN_OK;
 }
@@ -59,9 +61,9 @@ static mn_status mn_gather_plane_cpu(struct mn_device *device, struct mn_operand
 }
 
 /* piece[rows, share] = the pieces [size, rows, widest] added up in order. */
-static void add_up(void *piece, const void *pieces, int64_t rows, int64_t share, int64_t widest, int size,
-                   size_t each) {
-#pragma omp parallel for collapse(2) schedule(static)
+static void add_up(const struct mn_device *device, void *piece, const void *pieces, int64_t rows,
+                   int64_t share, int64_t widest, int size, size_t each) {
+#pragma omp parallel for collapse(2) schedule(static) num_threads(mn_threads(device))
   for (int64_t i = 0; i < rows; i++)
     for (int64_t j = 0; j < share; j++) {
       const int64_t from = i * widest + j, to = i * share + j, apart = rows * widest;
@@ -85,9 +87,9 @@ static mn_status mn_reduce_scatter_cpu(struct mn_device *device, void *piece, co
   MN_TRY(mn_ranks_plan(&p, device, cols, unit));
   for (int64_t at = 0; at < rows; at += p.rows) {
     const int64_t count = rows - at < p.rows ? rows - at : p.rows;
-    divide(r, &p, (char *)whole + (size_t)(at * cols) * unit, r->staging[0], count, cols, unit, 0);
+    divide(device, &p, (char *)whole + (size_t)(at * cols) * unit, r->staging[0], count, cols, unit, 0);
     MN_TRY(mn_mpi_alltoall(r->shards.mpi, r->staging[1], r->staging[0], (size_t)(count * p.widest) * unit));
-    add_up((char *)piece + (size_t)(at * p.share) * unit, r->staging[1], count, p.share, p.widest,
+    add_up(device, (char *)piece + (size_t)(at * p.share) * unit, r->staging[1], count, p.share, p.widest,
            r->shards.size, unit);
   }
   return MN_OK;
@@ -108,7 +110,7 @@ static mn_status mn_allreduce_cpu(struct mn_device *device, const struct mn_sum 
       char *here = (char *)s->data + (size_t)at * each;
       memcpy(r->staging[0], here, (size_t)length * each);
       MN_TRY(mn_mpi_alltoall(t->mpi, r->staging[1], r->staging[0], bytes));
-      add_up(r->staging[0], r->staging[1], 1, share, share, t->size, each);
+      add_up(device, r->staging[0], r->staging[1], 1, share, share, t->size, each);
       MN_TRY(mn_mpi_allgather(t->mpi, r->staging[1], r->staging[0], bytes));
       if (!unless || !*unless) memcpy(here, r->staging[1], (size_t)length * each);
     }
@@ -125,9 +127,9 @@ static mn_status mn_reduce_scatter_rows_cpu(struct mn_device *device, void *data
     const int64_t length = share - at < most ? share - at : most;
     const size_t bytes = (size_t)length * each;
     char *from = (char *)data + (size_t)at * each;
-    copy_rows(r->staging[0], bytes, from, (size_t)share * each, t->size, bytes);
+    copy_rows(device, r->staging[0], bytes, from, (size_t)share * each, t->size, bytes);
     MN_TRY(mn_mpi_alltoall(t->mpi, r->staging[1], r->staging[0], bytes));
-    add_up(from + (size_t)(t->rank * share) * each, r->staging[1], 1, length, length, t->size, each);
+    add_up(device, from + (size_t)(t->rank * share) * each, r->staging[1], 1, length, length, t->size, each);
   }
   return MN_OK;
 }
@@ -142,7 +144,7 @@ static mn_status mn_allgather_rows_cpu(struct mn_device *device, void *data, int
     const size_t bytes = (size_t)(share - at < most ? share - at : most) * each;
     char *first = (char *)data + (size_t)at * each;
     MN_TRY(mn_mpi_allgather(t->mpi, r->staging[1], first + (size_t)(t->rank * share) * each, bytes));
-    copy_rows(first, (size_t)share * each, r->staging[1], bytes, t->size, bytes);
+    copy_rows(device, first, (size_t)share * each, r->staging[1], bytes, t->size, bytes);
   }
   return MN_OK;
 }

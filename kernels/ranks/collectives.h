@@ -31,7 +31,7 @@ struct mn_team {
 struct mn_ranks {
   int local;          /* this rank's number on its host, and its GPU's number */
   int neighbours;     /* ranks on the first rank's host; set by mn_ranks_share_cores (engine/ranks/ranks.h) */
-  int cores;          /* CPU cores assigned to this rank, set there too; 0 if unknown */
+  int cores;          /* CPU threads of this rank (mn_device_open), set there too; 0 if unknown */
   struct mn_team all; /* the ranks */
   struct mn_team shards;                /* the ranks of this rank's replica */
   struct mn_team replicas;              /* the ranks with the same shard, one of each replica */

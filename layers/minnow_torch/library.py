@@ -110,7 +110,7 @@ class Context:
     self.gpu, self.precision = device.index if device.type == "cuda" else None, precision
     self.real = torch.float64 if precision == "fp64" else torch.float32
     with torch.cuda.device(device if device.type == "cuda" else -1):
-      self.must(self.lib.mn_device_open(ctypes.byref(opened), str(device).encode(), precision.encode()))
+      self.must(self.lib.mn_device_open(ctypes.byref(opened), str(device).encode(), precision.encode(), 0))
     self.handle = opened.value
 
   def must(self, status):

@@ -123,7 +123,7 @@ static mn_status open_parts(struct minnow_peer *p, const char *what, const int64
                             int classes, const char *name, const char *precision) {
   while (p->what < WHATS && strcmp(names[p->what], what) != 0) p->what++;
   if (p->what == WHATS) return mn_fail(MN_USAGE, "nothing to time is called '%s'", what);
-  MN_TRY(mn_device_open(&p->device, name, precision));
+  MN_TRY(mn_device_open(&p->device, name, precision, 0));
   if (p->what == COPY) return open_copy(p);
   return p->what < PRODUCT_NT ? open_model(p, shape, numbers, classes) : open_product(p, shape);
 }

@@ -302,7 +302,8 @@ static mn_status run(const char *where, const char *precision, const struct job 
   if (shards) MN_TRY(mn_ranks_set_grid(ranks, atoi(shards)));
   prints = mn_ranks_first(ranks);
   snprintf(name, sizeof name, strcmp(where, "cuda") == 0 ? "%s:%d" : "%s", where, ranks ? ranks->local : 0);
-  mn_status status = mn_ranks_agree(ranks, mn_device_open(&device, name, precision));
+  mn_status status =
+      mn_ranks_agree(ranks, mn_device_open(&device, name, precision, ranks ? ranks->cores : 0));
   if (status == MN_OK) status = mn_device_join(device, ranks);
   if (status == MN_OK) status = train(device, job);
   const mn_status trained = status;

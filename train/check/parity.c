@@ -137,7 +137,7 @@ static int leave_out_kinks(const struct run *run) {
 static mn_status expect_gradients(const struct mn_case *c) {
   struct mn_device *device;
   struct subject cpu;
-  MN_TRY(mn_device_open(&device, "cpu", "fp64"));
+  MN_TRY(mn_device_open(&device, "cpu", "fp64", 0));
   mn_status status = open_subject(&cpu, device, c);
   if (status == MN_OK) status = propagate(cpu.pass, c);
   for (int i = -1; status == MN_OK && i < cpu.model->count; i++) {

@@ -101,6 +101,7 @@ mn_status mn_snapshot_restore(const struct mn_checkpoint *from, struct mn_model 
   if (from->tensor_count != model->count)
     return mn_fail(MN_BAD_DATA, "the checkpoint has %d tensors, and the model %d; one of its own sizes works",
                    from->tensor_count, model->count);
+  mn_count_change(&model->changes);
   for (int i = 0; i < model->count; i++)
     MN_TRY(restore_tensor(&from->tensors[i], model->device, model->parameters[i], optimizer));
   MN_TRY(restore_standards(from, model));

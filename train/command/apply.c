@@ -180,7 +180,7 @@ mn_status mn_apply(FILE *out, const struct mn_options *options) {
   struct mn_session s;
   mn_status status = mn_session_read(&s, options, evaluates);
   if (status == MN_OK) s.options.batch = mn_session_rows_a_pass(&s);
-  if (status == MN_OK) status = (evaluates ? eval : mn_predict)(out, &s);
+  if (status == MN_OK) status = (evaluates ? eval : mn_write_outputs)(out, &s);
   mn_session_close(&s);
   return status;
 }

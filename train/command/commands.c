@@ -52,7 +52,7 @@ static mn_status run_check(FILE *out, const struct mn_options *o) {
     MN_TRY(mn_case_read(o->files[0], 0, &first));
     mn_case_free(&first);
   }
-  MN_TRY(mn_session_context(&device, o, o->device, mn_precision_name(precision)));
+  MN_TRY(mn_session_context(&device, o, o->device, mn_precision_name(precision), 0));
   const mn_status status = check_model(out, device, o);
   if (status == MN_OK || status == MN_FAILED) mn_announce_device(device, o, 0);
   mn_device_close(device);

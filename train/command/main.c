@@ -10,7 +10,6 @@
 #include <sys/prctl.h>
 #include <unistd.h>
 
-#include "kernels/device.h"
 #include "train/command/commands.h"
 
 /* SIGUSR1 asks training to save. It is ignored before that, even while libraries load. */
@@ -60,7 +59,7 @@ int main(int argc, char **argv) {
   hold_standard_files();
   limit_spinning(argv);
   on_exit(end_by_library, NULL);
-  mn_team_limit();
+  omp_set_dynamic(0); /* each parallel region has the threads that it asks for, in spite of OMP_DYNAMIC */
   prctl(PR_SET_NAME, program_invocation_short_name); /* else ps and pkill call it "exe" */
   /* A reader that went away and a file at its largest size are errors to report, not deaths. */
   signal(SIGPIPE, SIG_IGN);

@@ -185,7 +185,7 @@ static mn_status write_hdf5(FILE *out, struct mn_session *s) {
   return MN_OK;
 }
 
-mn_status mn_predict(FILE *out, struct mn_session *s) {
+mn_status mn_write_outputs(FILE *out, struct mn_session *s) {
   if (s->options.probabilities && s->model->config.loss != MN_LOSS_CROSS_ENTROPY)
     return mn_fail(MN_USAGE,
                    "--probabilities is for classes, but the loss of %s is mse: leave --probabilities out",

@@ -14,7 +14,7 @@ int32_t mn_class_of(const void *y, size_t real, int64_t at, int64_t cols);
 void mn_softmax(double *p, const void *y, size_t real, int64_t at, int64_t cols);
 
 /* Writes the outputs for session->test to --out: CSV if its name ends so, else HDF5 (train/FILES.md). */
-mn_status mn_predict(FILE *out, struct mn_session *session);
+mn_status mn_write_outputs(FILE *out, struct mn_session *session);
 mn_status mn_write_csv(FILE *out, struct mn_session *session); /* outputs_csv.c */
 
 #endif

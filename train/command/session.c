@@ -2,7 +2,6 @@
 #include "train/command/session.h"
 
 #include <errno.h>
-#include <omp.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -18,14 +17,13 @@
 #include "train/runs/folder.h"
 
 mn_status mn_session_context(struct mn_device **out, const struct mn_options *o, const char *device,
-                             const char *precision) {
-  const int most = omp_get_max_threads();
+                             const char *precision, int share) {
+  const int most = share ? share : mn_team_most();
   const int64_t threads = o->threads < most ? o->threads : most; /* a checkpoint's may be another host's */
   if (o->threads > most && mn_options_given(o, "threads"))
     return mn_fail(MN_USAGE, "--threads %ld, but OMP_NUM_THREADS, or else the cores, allow %d: 1 to %d work",
                    (long)o->threads, most, most);
-  if (threads > 0) omp_set_num_threads((int)threads);
-  MN_TRY(mn_device_open(out, device, precision));
+  MN_TRY(mn_device_open(out, device, precision, (int)(threads > 0 ? threads : share)));
   (*out)->all_threads = o->threads > 0;
   return MN_OK;
 }
@@ -67,13 +65,15 @@ static mn_status open_context(struct mn_session *s, const struct mn_model_config
   const int any = strcmp(o->device, "cuda") == 0 || strcmp(o->device, "auto") == 0;
   const char *precision = mn_precision_name((enum mn_precision)o->precision);
   const double rows = (double)(o->batch * o->accumulate);
+  const int share = s->ranks ? s->ranks->cores : 0;
   MN_TRY(find_horizon(s, all));
   if (!s->ranks || !any)
-    return mn_session_context(&s->device, o, choose(s, config, (double)s->horizon, rows, 1), precision);
+    return mn_session_context(&s->device, o, choose(s, config, (double)s->horizon, rows, 1), precision,
+                              share);
   snprintf(gpu, sizeof gpu, "cuda:%d", s->ranks->local);
-  const mn_status status = mn_session_context(&s->device, o, gpu, precision);
+  const mn_status status = mn_session_context(&s->device, o, gpu, precision, share);
   if (status != MN_NO_DEVICE || strcmp(o->device, "cuda") == 0) return status;
-  return mn_session_context(&s->device, o, "cpu", precision);
+  return mn_session_context(&s->device, o, "cpu", precision, share);
 }
 
 /* Opens the device first: the rows are computed on the device that trains. */
@@ -326,7 +326,8 @@ mn_status mn_session_read(struct mn_session *s, const struct mn_options *options
   MN_TRY(mn_session_context(&s->device, o, choose(s, &config, 1, (double)s->test->rows, 1. / 8),
                             o->precision >= 0 ? mn_precision_name((enum mn_precision)o->precision)
                             : trained         ? trained
-                                              : "fp32"));
+                                              : "fp32",
+                            0));
   MN_TRY(mn_model_open(&s->model, s->device, &config));
   return checkpoint ? restore(s, NULL) : mn_snapshot_load_weights(o->checkpoint, s->model);
 }

@@ -76,10 +76,10 @@ mn_status mn_session_open_part(struct mn_session *session, int targets);
 /* Rows of a pass over rows to test on: --batch, or as many more as take a device long enough. */
 int64_t mn_session_rows_a_pass(const struct mn_session *session);
 
-/* mn_device_open with the number of threads that --threads names, all of which small products have too.
- * MN_USAGE: more than OpenMP has. */
+/* mn_device_open with the number of threads that --threads names, all of which small products have too; else
+ * with `share`, a rank's, or 0. MN_USAGE: more than `share`, or than OpenMP has. */
 mn_status mn_session_context(struct mn_device **out, const struct mn_options *options, const char *where,
-                             const char *precision);
+                             const char *precision, int share);
 
 void mn_session_close(struct mn_session *session);
 

@@ -21,7 +21,7 @@ int main(void) {
     for (int j = 0; j < INPUTS; j++) x[i][j] = (float)rand() / (float)RAND_MAX;
     y[i] = x[i][0] * x[i][1] - x[i][2];
   }
-  mn_status status = mn_device_open(&device, "auto", "fp32");
+  mn_status status = mn_device_open(&device, "auto", "fp32", 0);
   if (!status) status = mn_dataset_arrays(&rows, x[0], y, ROWS, INPUTS, 1);
   if (!status) status = mn_model_open(&model, device, &sizes);
   if (!status) status = mn_model_initialise(model, 0);

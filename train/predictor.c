@@ -1,0 +1,165 @@
+/* Predictions by a pass on a part of the device that is the predictor's own: its buffers and, on a GPU, its
+ * stream. The weights are the model's or, prepared, those that all of its predictors share. */
+#include "train/predictor.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "train/fault.h"
+#include "train/prepared.h"
+
+/* ---- the predictor ---- */
+
+struct mn_predictor {
+  struct mn_model *of, view; /* view: the same model on `device`, with prepared weights; owns nothing */
+  struct mn_device *device;
+  struct mn_tensor *parameters; /* the view's */
+  struct mn_pass *pass;
+  int prepared;
+  int64_t rows;
+  void *x, *y; /* on the host, for a GPU: reals [rows, I] and [rows, K] */
+};
+
+/* The model on the predictor's device. A pass writes to the tensors, so they are this predictor's own. */
+static mn_status open_view(struct mn_predictor *p) {
+  struct mn_model *view = &p->view;
+  *view = *p->of;
+  view->device = p->device;
+  view->clipping = NULL;
+  if (!(p->parameters = calloc((size_t)view->count, sizeof *p->parameters)))
+    return mn_fail(MN_NO_MEMORY, "no memory for a predictor");
+  for (int i = 0; i < view->count; i++) {
+    struct mn_tensor *t = &p->parameters[i];
+    *t = *mn_prepared_parameter(p->of, i);
+    t->needs_gradient = 0;
+    t->gradient = NULL;
+    t->sink = (struct mn_epilogue){0};
+    for (int l = 0; l < view->depth; l++)
+      for (int k = 0; k < view->layers[l].kind->parameters; k++)
+        if (view->layers[l].parameters[k] == view->parameters[i]) view->layers[l].parameters[k] = t;
+    view->parameters[i] = t;
+  }
+  return MN_OK;
+}
+
+static mn_status open_parts(struct mn_predictor *p) {
+  char name[32];
+  const struct mn_device *whole = p->of->device;
+  snprintf(name, sizeof name, whole->type == MN_DEVICE_CUDA ? "cuda:%d" : "cpu", whole->ordinal);
+  MN_TRY(mn_device_open(&p->device, name, mn_precision_name(whole->precision), whole->threads));
+  p->device->all_threads = whole->all_threads;
+  MN_TRY(mn_prepared_open(p->of, p->device));
+  p->prepared = 1;
+  MN_TRY(open_view(p));
+  MN_TRY(mn_pass_record(
+      &p->pass, &p->view,
+      &(struct mn_pass_config){.kind = MN_PASS_PREDICT, .rows = p->rows, .batch = p->rows, .scale = 1}));
+  if (p->device->type == MN_DEVICE_CPU) return MN_OK;
+  MN_TRY(mn_allocate_host(p->device, &p->x, (size_t)mn_tensor_count(p->pass->x) * p->device->real));
+  return mn_allocate_host(p->device, &p->y, (size_t)mn_tensor_count(p->pass->y) * p->device->real);
+}
+
+mn_status mn_predictor_open(struct mn_predictor **out, struct mn_model *model, int64_t rows) {
+  *out = NULL;
+  if (rows < 1) return mn_fail(MN_USAGE, "a predictor of %ld rows: at least 1 is needed", (long)rows);
+  if (model->device->ranks)
+    return mn_fail(MN_USAGE, "a predictor is of a model on one rank, not among several");
+  struct mn_predictor *p = calloc(1, sizeof *p);
+  if (!p) return mn_fail(MN_NO_MEMORY, "no memory for a predictor");
+  p->of = model, p->rows = rows;
+  mn_status status = open_parts(p);
+  if (status != MN_OK)
+    mn_predictor_close(p);
+  else
+    *out = p;
+  return status;
+}
+
+void mn_predictor_close(struct mn_predictor *p) {
+  if (!p) return;
+  if (p->prepared) mn_prepared_close(p->of);
+  mn_pass_close(p->pass);
+  if (p->x) mn_release_host(p->device, p->x);
+  if (p->y) mn_release_host(p->device, p->y);
+  mn_device_close(p->device);
+  free(p->parameters);
+  free(p);
+}
+
+/* ---- predicting ---- */
+
+/* Writes x as the device's reals, standardised as rows of files are (data/read_rows.c). */
+static void put(const struct mn_standard *s, size_t real, void *to, const float *x, int64_t n, int64_t cols) {
+  float *narrow = real == sizeof *narrow ? to : NULL;
+  double *wide = to;
+  for (int64_t i = 0; i < n; i++, x += cols)
+    for (int64_t c = 0; c < cols; c++) {
+      const double value = s->mean ? ((double)x[c] - s->mean[c]) * s->inverse[c] : (double)x[c];
+      if (narrow)
+        narrow[i * cols + c] = (float)value;
+      else
+        wide[i * cols + c] = value;
+    }
+}
+
+/* Returns 0, or NaN if a value is not finite or, in its own units, beyond a float's range. */
+static float take(const struct mn_standard *s, size_t real, float *y, const void *from, int64_t n,
+                  int64_t cols) {
+  float poison = 0;
+  for (int64_t i = 0; i < n; i++, y += cols)
+    for (int64_t c = 0; c < cols; c++) {
+      const double value = mn_real_at(from, real, i * cols + c);
+      y[c] = (float)(s->mean ? value * s->scale[c] + s->mean[c] : value);
+      poison += 0 * y[c];
+    }
+  return poison;
+}
+
+/* The reason for outputs that are not finite. */
+static mn_status explain(struct mn_predictor *p, const float *x, int64_t n, const void *y) {
+  const int64_t inputs = p->pass->x->value.cols;
+  struct mn_fault fault;
+  char where[MN_FAULT_WORDS];
+  MN_TRY(mn_dataset_check_finite("the arrays", "x", 0, inputs, n * inputs, x, sizeof *x));
+  if (mn_find_outside(y, n * p->pass->y->value.cols, p->device->real, -INFINITY, INFINITY) < 0)
+    return mn_fail(MN_FAILED, "there is no prediction: an output is beyond a float's range");
+  mn_pass_explain(&p->view, &(struct mn_batch){.rows = n, .x = p->pass->x->value}, &fault);
+  return mn_fail(MN_FAILED, "there is no prediction: %s is not finite; %s", mn_fault_words(where, &fault),
+                 mn_fault_remedy(&fault));
+}
+
+mn_status mn_predict(struct mn_predictor *p, const float *x, int64_t n, float *y) {
+  const struct mn_standard *standard = p->of->standard;
+  struct mn_device *device = p->device;
+  struct mn_operand *in = &p->pass->x->value, *out = &p->pass->y->value;
+  if (n < 0 || n > p->rows)
+    return mn_fail(MN_USAGE, "%ld rows for a predictor of %ld: 0 to %ld work", (long)n, (long)p->rows,
+                   (long)p->rows);
+  if (n == 0) return MN_OK;
+  if (mn_prepared_old(p->of)) MN_TRY(mn_prepare(p->of, device));
+  if (n != in->rows) mn_tape_resize(p->pass->tape, p->pass->x, n);
+  put(&standard[MN_X], device->real, p->x ? p->x : in->real, x, n, in->cols);
+  if (p->x) MN_TRY(mn_copy(device, in->real, p->x, (size_t)(n * in->cols) * device->real));
+  in->stale = 1;
+  MN_TRY(mn_operand_prepare(device, in));
+  MN_TRY(mn_tape_step(p->pass->tape));
+  if (p->y) MN_TRY(mn_download(device, p->y, out->real, (size_t)(n * out->cols) * device->real));
+  const void *reals = p->y ? p->y : out->real;
+  return take(&standard[MN_Y], device->real, y, reals, n, out->cols) == 0 ? MN_OK : explain(p, x, n, reals);
+}
+
+mn_status mn_model_predict(struct mn_model *model, const float *x, int64_t rows, float *y) {
+  enum { BATCH = 1024 };
+  const int64_t outputs = mn_model_outputs(&model->config);
+  struct mn_predictor *p;
+  MN_TRY(mn_predictor_open(&p, model, rows < BATCH ? rows : BATCH));
+  mn_status status = MN_OK;
+  for (int64_t first = 0, here; first < rows && status == MN_OK; first += here) {
+    here = rows - first < BATCH ? rows - first : BATCH;
+    status = mn_predict(p, x + first * model->config.inputs, here, y + first * outputs);
+  }
+  mn_predictor_close(p);
+  return status;
+}
