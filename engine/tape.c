@@ -166,7 +166,7 @@ static void give_sinks(struct mn_tape *tape) {
 }
 
 mn_status mn_tape_finish(struct mn_tape *tape) {
-  MN_REQUIRE(tape->last);
+  if (!tape->last) return mn_fail(MN_USAGE, "a tape on which nothing was recorded");
   count_uses(tape);
   MN_TRY(take_all_buffers(tape));
   if (tape->training) give_sinks(tape);
@@ -301,7 +301,7 @@ mn_status mn_tape_forward(struct mn_tape *tape) {
 }
 
 mn_status mn_tape_backward(struct mn_tape *tape) {
-  MN_REQUIRE(tape->training);
+  if (!tape->training) return mn_fail(MN_USAGE, "a tape that does not train has no backward");
   return mn_tape_run(tape, backward, tape);
 }
 

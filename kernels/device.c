@@ -123,7 +123,7 @@ void mn_device_close(struct mn_device *device) {
 
 mn_status mn_device_allocate_shared(struct mn_device *device, const struct mn_team *team, void **out,
                                     int64_t count, size_t size) {
-  MN_REQUIRE(count > 0);
+  if (count < 1) return mn_fail(MN_USAGE, "memory for %ld elements: 1 or more work", (long)count);
   if ((size_t)count > PTRDIFF_MAX / size)
     return mn_fail(MN_NO_MEMORY, "no memory for %ld elements of %zu bytes; a smaller batch or model would do",
                    (long)count, size);

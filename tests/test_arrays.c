@@ -230,7 +230,7 @@ static void a_forgotten_eps_is_refused(void **state) {
   mn_model_close(model);
   config.eps = 0;
   REFUSED(mn_model_open(&model, device, &config), MN_USAGE,
-          "a model with eps 0: one above 0, such as 1e-5, works");
+          "a model's eps is 0: a finite number above 0, such as 1e-5 would do");
   assert_null(model);
   config.eps = 1e-5, config.slope = NAN;
   assert_int_equal(mn_model_open(&model, device, &config), MN_USAGE);

@@ -10,7 +10,7 @@ static void the_block_saves_its_statistics(void **state) {
   struct mn_model *model = open_model(device, 0, MN_LOSS_MSE);
   struct mn_pass *pass;
   struct memory m = {.device = device};
-  MUST(mn_pass_open(&pass, model, MN_PASS_SEEDED, 3, 1, 0));
+  MUST(mn_pass_open(&pass, model, MN_PASS_SEEDED, 3, 1, 1));
   load(pass, 1);
   MUST(mn_tape_forward(pass->tape));
   const struct mn_block *saved = mn_block_saved(pass->y, pass->tape);
@@ -36,7 +36,7 @@ static void passes_that_do_not_train_save_nothing(void **state) {
     double *y[2];
     for (int trains = 0; trains < 2; trains++) {
       struct mn_pass *pass;
-      MUST(mn_pass_open(&pass, model, trains ? MN_PASS_SEEDED : MN_PASS_PREDICT, 37, 1, 0));
+      MUST(mn_pass_open(&pass, model, trains ? MN_PASS_SEEDED : MN_PASS_PREDICT, 37, 1, trains));
       load(pass, 1);
       MUST(mn_tape_forward(pass->tape));
       const struct mn_block *saved = mn_block_saved(pass->y, pass->tape);

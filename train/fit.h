@@ -19,6 +19,14 @@ MN_API mn_status mn_model_standardize(struct mn_model *model, const double *mean
 MN_API mn_status mn_model_standardize_targets(struct mn_model *model, const double *mean,
                                               const double *scale);
 
+/* From floats x [n, cols], in their own units, to reals as a pass reads them, standardised as rows of files
+ * are (data/read_rows.c); `real`: bytes of a real. */
+void mn_standard_reals(const struct mn_standard *standard, size_t real, void *to, const float *x, int64_t n,
+                       int64_t cols);
+/* Back to their own units. Returns 0, or NaN if a value is not finite or beyond a float's range. */
+float mn_standard_undo(const struct mn_standard *standard, size_t real, float *y, const void *from, int64_t n,
+                       int64_t cols);
+
 /* What the minimised loss is multiplied by to be in the targets' own units: scale² if all targets have the
  * same scale, 1 if they are not standardised; 0 if their scales differ or scale² is no normal number. */
 MN_API double mn_model_loss_unit(const struct mn_model *model);

@@ -20,9 +20,11 @@
 #include "train/checkpoint/checkpoint.h" /* checkpoints; models and weights alone */
 #include "train/evaluate.h"              /* evaluation, prediction */
 #include "train/fit.h"                   /* units of x and y */
-#include "train/predictor.h"             /* predictions from memory */
-#include "train/runs/runs.h"             /* saving and resuming runs */
+#include "train/parameters.h"
+#include "train/predictor.h" /* predictions from memory */
+#include "train/runs/runs.h" /* saving and resuming runs */
 #include "train/speed.h"
+#include "train/steps.h"
 #include "train/trainer.h" /* training; models and passes: train/model.h, train/pass.h */
 #include "train/version.h"
 

@@ -1,12 +1,14 @@
 /* A model as a list of layers, and their parameters. */
 #include "train/model.h"
 
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 
 #include "kernels/clock.h"
 #include "kernels/ranks/collectives.h"
 #include "kernels/text.h"
+#include "train/limits.h"
 #include "train/prepared.h"
 
 MN_WORDS(loss, enum mn_loss, MN_LOSSES, [MN_LOSS_MSE] = "mse", [MN_LOSS_CROSS_ENTROPY] = "cross-entropy");
@@ -101,13 +103,22 @@ static mn_status open_layer(struct mn_model *model, struct mn_layer *layer) {
   return MN_OK;
 }
 
+static const struct mn_limit limits[] = {
+    MN_LIMIT(mn_model_config, inputs, INT64, .least = 1, .most = INT32_MAX),
+    MN_LIMIT(mn_model_config, depth, INT64, .least = 1, .most = MN_MODEL_DEPTH),
+    MN_LIMIT(mn_model_config, groups, INT64, .least = 1, .most = INT32_MAX),
+    MN_LIMIT(mn_model_config, head, INT64, .least = 0, .most = INT32_MAX),
+    MN_LIMIT(mn_model_config, eps, DOUBLE, .least = 0, .most = INFINITY, .above = 1, .such = "1e-5"),
+    MN_LIMIT(mn_model_config, slope, DOUBLE, .least = -INFINITY, .most = INFINITY),
+    MN_LIMIT(mn_model_config, loss, WORD, .words = mn_loss_words),
+    MN_LIMIT(mn_model_config, plan, WORD, .words = mn_plan_words),
+    {0},
+};
+
 mn_status mn_model_open(struct mn_model **out, struct mn_device *device,
                         const struct mn_model_config *config) {
   *out = NULL;
-  if (config->depth < 1 || config->depth > MN_MODEL_DEPTH)
-    return mn_fail(MN_USAGE, "a model of %ld blocks: 1 to %d work", (long)config->depth, MN_MODEL_DEPTH);
-  if (!(config->eps > 0))
-    return mn_fail(MN_USAGE, "a model with eps %g: one above 0, such as 1e-5, works", config->eps);
+  MN_TRY(mn_limits_check("a model's", config, limits));
   struct mn_model *model = *out = calloc(1, sizeof *model);
   if (!model) return mn_fail(MN_NO_MEMORY, "no memory for a model");
   *model = (struct mn_model){.device = device, .config = *config};
@@ -158,4 +169,11 @@ mn_status mn_model_train(struct mn_model *model, enum mn_epilogue_kind how, cons
   for (int i = 0; i < model->count; i++)
     MN_TRY(mn_tensor_train(model->device, model->parameters[i], how, rule));
   return MN_OK;
+}
+
+void mn_model_freeze(struct mn_model *model) {
+  for (int i = 0; i < model->count; i++) {
+    model->parameters[i]->needs_gradient = 0;
+    model->parameters[i]->sink = (struct mn_epilogue){0};
+  }
 }

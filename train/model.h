@@ -43,6 +43,8 @@ struct mn_model {
   char *trained;   /* hashes of rows that it was trained on (data/fingerprint.h); NULL without; owned */
   int64_t changes; /* of the parameters, counted (mn_count_change) */
   struct mn_prepared *prepared;       /* for predictors (train/prepared.h); NULL without; owned */
+  struct mn_optimizer *optimizer;     /* that is open; NULL without */
+  int training;                       /* open passes that train */
   const struct mn_clipping *clipping; /* an open optimizer's, if passes that train clip by it; else NULL */
 };
 
@@ -60,6 +62,9 @@ MN_API mn_status mn_model_initialise(struct mn_model *model, uint64_t seed);
 /* Sets how every parameter is trained (engine/tensor.h); before the pass that trains it is opened. */
 MN_API mn_status mn_model_train(struct mn_model *model, enum mn_epilogue_kind how,
                                 const struct mn_rule *rule);
+
+/* No parameter is trained any more. */
+void mn_model_freeze(struct mn_model *model);
 
 /* If planes are scaled, rewrites every weight's planes under a factor that fits its current values, over all
  * shards; every rank calls it. */

@@ -7,6 +7,7 @@
 #include "kernels/ranks/collectives.h"
 #include "kernels/text.h"
 #include "train/clipping.h"
+#include "train/limits.h"
 #include "train/rule.h"
 
 MN_WORDS(schedule, enum mn_schedule_kind, MN_SCHEDULES, [MN_SCHEDULE_CONSTANT] = "constant",
@@ -16,6 +17,10 @@ mn_status mn_optimizer_open(struct mn_optimizer **out, struct mn_model *model,
                             const struct mn_optimizer_config *config) {
   *out = NULL;
   MN_TRY(mn_optimizer_check(config));
+  if (model->optimizer)
+    return mn_fail(MN_USAGE, "a second optimizer of a model: close the first, or train by that");
+  if (model->training > 0)
+    return mn_fail(MN_USAGE, "an optimizer of a model with open passes that train: open it before them");
   struct mn_optimizer *o = *out = calloc(1, sizeof *o);
   if (!o) return mn_fail(MN_NO_MEMORY, "no memory for an optimizer");
   *o = (struct mn_optimizer){.model = model, .config = *config};
@@ -30,14 +35,17 @@ mn_status mn_optimizer_open(struct mn_optimizer **out, struct mn_model *model,
   mn_optimizer_at(o, NULL, NULL);
   enum mn_epilogue_kind how = config->accumulate > 1 ? MN_ADD : o->stored ? MN_STORE : MN_UPDATE;
   if (status == MN_OK) status = mn_model_train(model, how, &o->config.rule);
-  if (status == MN_OK) model->clipping = o->clipping.rows ? &o->clipping : NULL;
+  if (status == MN_OK) model->clipping = o->clipping.rows ? &o->clipping : NULL, model->optimizer = o;
   if (status != MN_OK) mn_optimizer_close(o), *out = NULL;
   return status;
 }
 
 void mn_optimizer_close(struct mn_optimizer *o) {
   if (!o) return;
-  if (o->model->clipping == &o->clipping) o->model->clipping = NULL;
+  if (o->model->optimizer == o) {
+    o->model->optimizer = NULL, o->model->clipping = NULL;
+    mn_model_freeze(o->model);
+  }
   mn_tape_close(o->buffers);
   free(o);
 }
@@ -50,6 +58,10 @@ void mn_optimizer_rates(const struct mn_optimizer *o, double rate, int64_t step,
 }
 
 mn_status mn_optimizer_rate(struct mn_optimizer *o, double rate, int64_t step) {
+  if (!isfinite(rate) || rate < 0 || step < 0)
+    return mn_fail(MN_USAGE, "the rate %g for step %ld: a finite rate from 0, and a step from 0, work", rate,
+                   (long)step);
+  o->rated = 1;
   mn_optimizer_rates(o, rate, step, o->host_rate);
   o->config.rule.rate = o->rate;
   return mn_copy(o->model->device, o->rate, o->host_rate, sizeof o->host_rate);
@@ -88,6 +100,24 @@ static mn_status update(void *data) {
 
 mn_status mn_optimizer_step(struct mn_optimizer *o, struct mn_tape *tape) {
   return o->stored ? mn_tape_run(tape, update, o) : MN_OK;
+}
+
+static const struct mn_limit schedule_limits[] = {
+    MN_LIMIT(mn_schedule, kind, WORD, .words = mn_schedule_words),
+    MN_LIMIT(mn_schedule, rate, DOUBLE, .least = 0, .most = INFINITY),
+    MN_LIMIT(mn_schedule, horizon, INT64, .least = 0, .most = 0x1p62),
+    MN_LIMIT(mn_schedule, warmup, INT64, .least = 0, .most = 0x1p62),
+    {0},
+};
+static const struct mn_limit drop_limits[] = {
+    MN_LIMIT(mn_schedule, every, INT64, .least = 1, .most = 0x1p62),
+    MN_LIMIT(mn_schedule, factor, DOUBLE, .least = 0, .most = INFINITY),
+    {0},
+};
+
+mn_status mn_schedule_check(const struct mn_schedule *s) {
+  MN_TRY(mn_limits_check("a schedule's", s, schedule_limits));
+  return s->kind == MN_SCHEDULE_STEP ? mn_limits_check("a schedule's", s, drop_limits) : MN_OK;
 }
 
 double mn_schedule_rate(const struct mn_schedule *s, int64_t step) {

@@ -32,12 +32,13 @@ struct mn_optimizer {
   double *rate;                      /* on the device, [MN_RATES] */
   struct mn_clipping clipping;       /* its norm is the gradient's, under clipping, after each step */
   double host_rate[MN_RATES];        /* what rate is copied from */
+  int rated;                         /* mn_optimizer_rate was called */
   int stored; /* gradients are stored, and mn_optimizer_step updates: clipping, accumulation or replicas */
 };
 
-/* Sets the model's parameters to be trained (mn_model_train); open it before the pass. MN_USAGE: values that
- * cannot be (Nesterov without momentum, as in PyTorch; negative ones), or are the other rule's. `*out` is the
- * caller's. */
+/* Sets the model's parameters to be trained (mn_model_train), until it is closed. MN_USAGE: values that
+ * cannot be (Nesterov without momentum, as in PyTorch; negative ones), or are the other rule's; the model has
+ * an optimizer, or open passes that train. `*out` is the caller's. */
 MN_API mn_status mn_optimizer_open(struct mn_optimizer **out, struct mn_model *model,
                                    const struct mn_optimizer_config *config);
 MN_API void mn_optimizer_close(struct mn_optimizer *optimizer); /* NULL is fine; before the model */
@@ -48,7 +49,8 @@ void mn_optimizer_rates(const struct mn_optimizer *optimizer, double rate, int64
                         double out[MN_RATES]);
 
 /* Without a trainer: the learning rate from the next backward on, which belongs to step `step`, from 0 on. To
- * SGD every step is like the first; AdamW needs a call before each. */
+ * SGD every step is like the first; AdamW needs a call before each. MN_USAGE: a rate that is not finite or
+ * below 0. */
 MN_API mn_status mn_optimizer_rate(struct mn_optimizer *optimizer, double rate, int64_t step);
 
 /* For steps that are given ahead, each with its own rates and norm: the backward reads the rates [MN_RATES]
@@ -77,6 +79,9 @@ struct mn_schedule {
 /* "constant", "cosine" (to 0 at the horizon, over the steps after the warm-up) or "step". */
 extern const char *const mn_schedule_words[]; /* NULL behind the last */
 MN_API const char *mn_schedule_name(enum mn_schedule_kind kind);
+
+/* MN_USAGE: a member that cannot be. */
+mn_status mn_schedule_check(const struct mn_schedule *schedule);
 
 /* The rate of optimizer step `step`, 0 … horizon − 1. */
 MN_API double mn_schedule_rate(const struct mn_schedule *schedule, int64_t step);

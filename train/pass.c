@@ -69,12 +69,16 @@ mn_status mn_pass_record(struct mn_pass **out, struct mn_model *model, const str
     return mn_fail(MN_USAGE,
                    "a batch of %ld rows, but the optimizer was opened for %ld; it can be opened for 0",
                    (long)rows, (long)clipping->rows);
+  int trained = config->input_gradient;
+  for (int i = 0; i < model->count; i++) trained |= model->parameters[i]->needs_gradient;
+  if (!trained && (trains || config->kind == MN_PASS_SEEDED))
+    return mn_fail(MN_USAGE, "a pass without a gradient to compute: open the model's optimizer before it");
   struct mn_pass *pass = *out = calloc(1, sizeof *pass);
   if (!pass) return mn_fail(MN_NO_MEMORY, "no memory for a pass");
   *pass = (struct mn_pass){.model = model, .rows = rows, .batch = config->batch};
   mn_status status = mn_tape_open(&pass->tape, model->device, trains || config->kind == MN_PASS_SEEDED);
   if (status == MN_OK) pass->tape->clipping = clipping;
-  if (status == MN_OK && pass->tape->training) pass->tape->changes = &model->changes;
+  if (status == MN_OK && pass->tape->training) pass->tape->changes = &model->changes, model->training++;
   if (status == MN_OK) pass->tape->replicas = (int)(config->batch / rows);
   if (status == MN_OK) status = record(pass, config);
   if (status != MN_OK) mn_pass_close(pass), *out = NULL;
@@ -104,6 +108,7 @@ mn_status mn_pass_open_outside(struct mn_pass **out, struct mn_model *model, enu
 
 void mn_pass_close(struct mn_pass *pass) {
   if (!pass) return;
+  if (pass->tape && pass->tape->changes) pass->model->training--;
   mn_tape_close(pass->tape);
   free(pass);
 }
@@ -117,7 +122,7 @@ int mn_pass_reads_reals(const struct mn_pass *pass) {
 
 mn_status mn_pass_set(struct mn_pass *pass, const struct mn_batch *batch) {
   int64_t inputs = pass->model->config.inputs;
-  MN_REQUIRE(pass->x->outside);
+  if (!pass->x->outside) return mn_fail(MN_USAGE, "a batch of the device's for a pass that loads its own");
   if (batch->rows != pass->rows || batch->x.cols != inputs)
     return mn_fail(MN_USAGE, "a batch of %ld rows of %ld for a pass over %ld rows of %ld", (long)batch->rows,
                    (long)batch->x.cols, (long)pass->rows, (long)inputs);
@@ -135,7 +140,8 @@ mn_status mn_pass_set(struct mn_pass *pass, const struct mn_batch *batch) {
 
 mn_status mn_pass_load(struct mn_pass *pass, const void *x, const void *y) {
   struct mn_device *device = pass->model->device;
-  MN_REQUIRE(!pass->x->outside);
+  if (pass->x->outside) return mn_fail(MN_USAGE, "a pass over batches of the device's loads none itself");
+  if (!x) return mn_fail(MN_USAGE, "a batch without x");
   if (!pass->reads_y) y = NULL;
   if (y && !pass->target)
     MN_TRY(

@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "train/fault.h"
+#include "train/fit.h"
 #include "train/prepared.h"
 
 /* ---- the predictor ---- */
@@ -90,33 +91,6 @@ void mn_predictor_close(struct mn_predictor *p) {
 
 /* ---- predicting ---- */
 
-/* Writes x as the device's reals, standardised as rows of files are (data/read_rows.c). */
-static void put(const struct mn_standard *s, size_t real, void *to, const float *x, int64_t n, int64_t cols) {
-  float *narrow = real == sizeof *narrow ? to : NULL;
-  double *wide = to;
-  for (int64_t i = 0; i < n; i++, x += cols)
-    for (int64_t c = 0; c < cols; c++) {
-      const double value = s->mean ? ((double)x[c] - s->mean[c]) * s->inverse[c] : (double)x[c];
-      if (narrow)
-        narrow[i * cols + c] = (float)value;
-      else
-        wide[i * cols + c] = value;
-    }
-}
-
-/* Returns 0, or NaN if a value is not finite or, in its own units, beyond a float's range. */
-static float take(const struct mn_standard *s, size_t real, float *y, const void *from, int64_t n,
-                  int64_t cols) {
-  float poison = 0;
-  for (int64_t i = 0; i < n; i++, y += cols)
-    for (int64_t c = 0; c < cols; c++) {
-      const double value = mn_real_at(from, real, i * cols + c);
-      y[c] = (float)(s->mean ? value * s->scale[c] + s->mean[c] : value);
-      poison += 0 * y[c];
-    }
-  return poison;
-}
-
 /* The reason for outputs that are not finite. */
 static mn_status explain(struct mn_predictor *p, const float *x, int64_t n, const void *y) {
   const int64_t inputs = p->pass->x->value.cols;
@@ -140,14 +114,16 @@ mn_status mn_predict(struct mn_predictor *p, const float *x, int64_t n, float *y
   if (n == 0) return MN_OK;
   if (mn_prepared_old(p->of)) MN_TRY(mn_prepare(p->of, device));
   if (n != in->rows) mn_tape_resize(p->pass->tape, p->pass->x, n);
-  put(&standard[MN_X], device->real, p->x ? p->x : in->real, x, n, in->cols);
+  mn_standard_reals(&standard[MN_X], device->real, p->x ? p->x : in->real, x, n, in->cols);
   if (p->x) MN_TRY(mn_copy(device, in->real, p->x, (size_t)(n * in->cols) * device->real));
   in->stale = 1;
   MN_TRY(mn_operand_prepare(device, in));
   MN_TRY(mn_tape_step(p->pass->tape));
   if (p->y) MN_TRY(mn_download(device, p->y, out->real, (size_t)(n * out->cols) * device->real));
   const void *reals = p->y ? p->y : out->real;
-  return take(&standard[MN_Y], device->real, y, reals, n, out->cols) == 0 ? MN_OK : explain(p, x, n, reals);
+  return mn_standard_undo(&standard[MN_Y], device->real, y, reals, n, out->cols) == 0
+             ? MN_OK
+             : explain(p, x, n, reals);
 }
 
 mn_status mn_model_predict(struct mn_model *model, const float *x, int64_t rows, float *y) {

@@ -11,6 +11,7 @@
 #include "kernels/ranks/collectives.h"
 #include "kernels/text.h"
 #include "train/fit.h"
+#include "train/limits.h"
 
 MN_WORDS(nonfinite, enum mn_nonfinite,
          MN_NONFINITES, [MN_NONFINITE_STOP] = "stop", [MN_NONFINITE_SKIP] = "skip");
@@ -31,15 +32,10 @@ static mn_status check_trainer(const struct mn_trainer *t) {
   int64_t each, samples, rows = t->progress.rows, horizon = t->schedule.horizon;
   if (horizon < t->progress.step) horizon = t->progress.step;
   MN_TRY(mn_model_check_data(&t->model->config, "the model", t->dataset, "the data", 1));
-  if (!mn_nonfinite_name(t->on_nonfinite))
-    return mn_fail(MN_USAGE, "on_nonfinite %d: there is none", (int)t->on_nonfinite);
   if (rows != t->dataset->rows)
     return mn_fail(MN_BAD_DATA,
                    "the run was trained on %ld rows, but there are %ld now; resume on the same rows",
                    (long)rows, (long)t->dataset->rows);
-  if (t->schedule.kind == MN_SCHEDULE_STEP && t->schedule.every < 1)
-    return mn_fail(MN_USAGE, "a learning rate that drops every %ld steps: 1 or more work",
-                   (long)t->schedule.every);
   if (__builtin_mul_overflow(t->batch, (int64_t)t->optimizer->config.accumulate, &each) ||
       __builtin_mul_overflow(each, horizon, &samples) || samples > INT64_MAX / 2)
     return mn_fail(MN_USAGE,
@@ -48,7 +44,16 @@ static mn_status check_trainer(const struct mn_trainer *t) {
   return MN_OK;
 }
 
+static const struct mn_limit limits[] = {
+    MN_LIMIT(mn_trainer_config, batch, INT64, .least = 1, .most = INT32_MAX),
+    MN_LIMIT(mn_trainer_config, place, WORD, .words = mn_place_words),
+    MN_LIMIT(mn_trainer_config, on_nonfinite, WORD, .words = mn_nonfinite_words),
+    {0},
+};
+
 static mn_status prepare(struct mn_trainer *t, const struct mn_trainer_config *given, int resumed) {
+  MN_TRY(mn_limits_check("a trainer's", given, limits));
+  MN_TRY(mn_schedule_check(&given->schedule));
   MN_TRY(check_trainer(t));
   if (t->batch < 1 || t->batch > t->dataset->rows)
     return mn_fail(MN_USAGE, "a batch of %ld rows from data of %ld rows; 1 to %ld work", (long)t->batch,

@@ -58,8 +58,8 @@ MN_API mn_status mn_saver_open(struct mn_saver **out, const char *path, int keep
                                const struct mn_model *model, const struct mn_optimizer *optimizer);
 
 /* Sets the /history of the saves: `count` texts, at most MN_CHECKPOINT_HISTORY, which are copied. Call it
- * before the first start; without this call /history is left out. */
-MN_API void mn_saver_history(struct mn_saver *saver, const struct mn_text *history, int count);
+ * before the first start; without this call /history is left out. MN_USAGE: more texts, or a running save. */
+MN_API mn_status mn_saver_history(struct mn_saver *saver, const struct mn_text *history, int count);
 
 /* The parts of a save: the newest checkpoint, to the saver's path, and the best model so far, to the path of
  * mn_checkpoint_best, which keeps one checkpoint. */
@@ -70,8 +70,8 @@ enum { MN_SAVE_NEWEST = 1, MN_SAVE_BEST = 2 };
  * `count` texts of the caller's own (at most MN_CHECKPOINT_OPTIONS − 3), go to /config, before the constants
  * of the order of samples; versions and device go to /fingerprint. With `progress` NULL the model is saved
  * without its training: `config` and the optimizer's state are left out. All may change as soon as this
- * returns. No save may be running: check mn_saver_busy, or call mn_saver_wait, first. Errors, after which no
- * save runs: MN_USAGE for another `count`, MN_NO_MEMORY, MN_LIBRARY if a copy fails; for the best also
+ * returns. Errors, after which no save of this call runs: MN_USAGE for another `count`, or while a save is
+ * running; MN_NO_MEMORY, MN_LIBRARY if a copy fails; for the best also
  * mn_checkpoint_best's. */
 MN_API mn_status mn_saver_start(struct mn_saver *saver, int what, const struct mn_progress *progress,
                                 const struct mn_text *config, int count);

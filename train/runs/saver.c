@@ -169,17 +169,20 @@ mn_status mn_saver_open(struct mn_saver **out, const char *path, int keep, const
   return status;
 }
 
-void mn_saver_history(struct mn_saver *saver, const struct mn_text *history, int count) {
-  MN_REQUIRE(count >= 0 && count <= MN_CHECKPOINT_HISTORY && !saver->running);
+mn_status mn_saver_history(struct mn_saver *saver, const struct mn_text *history, int count) {
+  if (count < 0 || count > MN_CHECKPOINT_HISTORY || saver->running)
+    return mn_fail(MN_USAGE, "a history of %d texts, or while a save is running: 0 to %d work", count,
+                   MN_CHECKPOINT_HISTORY);
   memcpy(saver->checkpoint->history, history, (size_t)count * sizeof *history);
   saver->checkpoint->history_count = count;
+  return MN_OK;
 }
 
 mn_status mn_saver_start(struct mn_saver *saver, int what, const struct mn_progress *progress,
                          const struct mn_text *config, int count) {
   const int most = MN_CHECKPOINT_OPTIONS - MN_DESCRIBE_ORDER;
   struct mn_checkpoint *c = saver->checkpoint;
-  MN_REQUIRE(!mn_saver_busy(saver));
+  if (mn_saver_busy(saver)) return mn_fail(MN_USAGE, "a save is running: wait for it by mn_saver_wait");
   if (count < 0 || count > most)
     return mn_fail(MN_USAGE, "%d texts for a checkpoint's /config: 0 to %d work", count, most);
   saver->what = what;
