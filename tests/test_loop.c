@@ -242,17 +242,23 @@ static void members_have_limits(void **state) {
     c.member = (__typeof__(c.member))((double[]){__VA_ARGS__})[i];                                           \
     REFUSED(open_by(device, &good, &c), strrchr("." #member, '.') + 1);                                      \
   }
-  MODEL(inputs, 0, -1, 0x1p31, 0x1p60)
-  MODEL(depth, 0, -3, 65, 0x1p40)
-  MODEL(groups, 0, -8, 0x1p40)
-  MODEL(head, -1, 0x1p31)
-  MODEL(eps, 0, -1, NAN, INFINITY)
-  MODEL(slope, NAN, INFINITY, -INFINITY)
-  MODEL(loss, 2, 99) MODEL(plan, 7, 99) TRAINER(batch, 0, -1, 0x1p40) TRAINER(place, 4, 9)
-      TRAINER(on_nonfinite, 2, 99) TRAINER(schedule.kind, 3, 9) TRAINER(schedule.rate, NAN, -1, INFINITY)
-          TRAINER(schedule.horizon, -1, 0x1p62 * 1.5) TRAINER(schedule.warmup, -5)
-              TRAINER(schedule.every, 0, -1) by.schedule.kind = MN_SCHEDULE_STEP,
-                                             by.schedule.every = 1;
+  MODEL(inputs, 0, -1, 0x1p31, 0x1p60);
+  MODEL(depth, 0, -3, 65, 0x1p40);
+  MODEL(groups, 0, -8, 0x1p40);
+  MODEL(head, -1, 0x1p31);
+  MODEL(eps, 0, -1, NAN, INFINITY);
+  MODEL(slope, NAN, INFINITY, -INFINITY);
+  MODEL(loss, 2, 99);
+  MODEL(plan, 7, 99);
+  TRAINER(batch, 0, -1, 0x1p40);
+  TRAINER(place, 4, 9);
+  TRAINER(on_nonfinite, 2, 99);
+  TRAINER(schedule.kind, 3, 9);
+  TRAINER(schedule.rate, NAN, -1, INFINITY);
+  TRAINER(schedule.horizon, -1, 0x1p62 * 1.5);
+  TRAINER(schedule.warmup, -5);
+  TRAINER(schedule.every, 0, -1);
+  by.schedule.kind = MN_SCHEDULE_STEP, by.schedule.every = 1;
   const double factors[] = {NAN, -1, INFINITY};
   for (int i = 0; i < 3; i++) {
     by.schedule.factor = factors[i];
