@@ -18,8 +18,9 @@
 #include "layers/layer.h"                /* layers of one's own, on a tape: engine/tape.h */
 #include "train/check/check.h"           /* gradient checks */
 #include "train/checkpoint/checkpoint.h" /* checkpoints; models and weights alone */
-#include "train/evaluate.h"              /* evaluation, prediction */
-#include "train/fit.h"                   /* units of x and y */
+#include "train/defaults.h"
+#include "train/evaluate.h" /* evaluation, prediction */
+#include "train/fit.h"      /* units of x and y */
 #include "train/parameters.h"
 #include "train/predictor.h" /* predictions from memory */
 #include "train/runs/runs.h" /* saving and resuming runs */

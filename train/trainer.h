@@ -44,18 +44,7 @@ struct mn_trainer_config {
                       MN_INTERRUPTED while it reads rows; may be NULL */
 };
 
-/* Defaults of `minnow train`, from real tables (tests/peers/tables.py): epochs; the least steps, which small
- * tables take; rows a batch, and those of files with few rows; and the weight decay of AdamW times the steps:
- * at the default rate and schedule a weight without a gradient shrinks to 0.6 over the run. Standardised x is
- * divided by a few deviations: GroupNorm drops the length of a row where x outweighs the bias, and a small x
- * leaves it in. */
-#define MN_EPOCHS 11
-#define MN_LEAST_STEPS 100
-#define MN_DECAY_STEPS 140
-#define MN_BATCH 64
-#define MN_BATCH_SMALL 32
-#define MN_SMALL_ROWS 16384
-#define MN_X_DEVIATIONS 6
+#define MN_BATCH 64 /* rows a batch by default */
 
 /* A config with the defaults of `minnow train` for a run of `steps` steps: batches of 64 rows, seed 0; for
  * AdamW MN_RATE_ADAMW and the cosine schedule, for SGD a constant MN_RATE_SGD, after a warm-up of 100

@@ -9,6 +9,7 @@
 #include "kernels/text.h"
 #include "train/command/announce.h"
 #include "train/command/options.h"
+#include "train/defaults.h"
 #include "train/minnow.h"
 #include "train/rule.h"
 #include "train/runs/folder.h"
@@ -389,18 +390,6 @@ mn_status mn_options_parse(struct mn_options *out, int argc, char **argv, int *d
 
 /* What the options name. */
 
-/* The most groups, at most 8, that divide every width and leave each group four channels; or 1. */
-static int64_t choose_groups(const struct mn_list *hidden) {
-  enum { MOST = 8, LEAST_CHANNELS = 4 };
-  for (int64_t groups = MOST; groups > 1; groups--) {
-    int fits = 1;
-    for (int i = 0; i < hidden->count; i++)
-      fits = fits && hidden->items[i] % groups == 0 && hidden->items[i] / groups >= LEAST_CHANNELS;
-    if (fits) return groups;
-  }
-  return 1;
-}
-
 void mn_options_model(const struct mn_options *o, struct mn_model_config *out) {
   *out = (struct mn_model_config){.inputs = o->in,
                                   .depth = o->hidden.count,
@@ -410,7 +399,8 @@ void mn_options_model(const struct mn_options *o, struct mn_model_config *out) {
                                   .slope = o->slope,
                                   .plan = (enum mn_plan)o->plan};
   memcpy(out->hidden, o->hidden.items, sizeof out->hidden);
-  if (o->command == MN_COMMAND_TRAIN && o->groups == 0) out->groups = choose_groups(&o->hidden);
+  if (o->command == MN_COMMAND_TRAIN && o->groups == 0)
+    out->groups = mn_default_groups(o->hidden.items, o->hidden.count);
   if (o->loss >= 0) out->loss = (enum mn_loss)o->loss;
 }
 
@@ -426,8 +416,7 @@ void mn_options_optimizer(const struct mn_options *o, int64_t horizon, struct mn
   }
   /* A resumed run may drop the momentum, and Nesterov with it. */
   if (out->rule.momentum == 0) out->rule.nesterov = 0;
-  const double steps = horizon < MN_LEAST_STEPS ? MN_LEAST_STEPS : (double)horizon;
-  if (o->weight_decay < 0) out->rule.weight_decay = out->rule.kind == MN_ADAMW ? MN_DECAY_STEPS / steps : 0;
+  if (o->weight_decay < 0) out->rule.weight_decay = mn_default_decay(out->rule.kind, horizon);
 }
 
 /* /config. */

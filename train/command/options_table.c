@@ -5,6 +5,7 @@
 
 #include "data/placement.h"
 #include "kernels/device.h"
+#include "train/defaults.h"
 #include "train/optimizer.h"
 #include "train/trainer.h"
 

@@ -13,6 +13,7 @@
 #include "kernels/text.h"
 #include "train/checkpoint/layout.h"
 #include "train/command/announce.h"
+#include "train/defaults.h"
 #include "train/fit.h"
 #include "train/runs/folder.h"
 
@@ -31,15 +32,11 @@ mn_status mn_session_context(struct mn_device **out, const struct mn_options *o,
 /* The steps of the run: --steps, or --epochs over the rows there are. */
 static mn_status find_horizon(struct mn_session *s, int64_t rows) {
   const struct mn_options *o = &s->options;
-  const int64_t each = o->batch * o->accumulate;
-  const int64_t epochs = o->epochs < 0 ? MN_EPOCHS : o->epochs, least = o->epochs < 0 ? MN_LEAST_STEPS : 1;
-  int64_t samples = 0;
-  if (o->steps == 0 && (__builtin_mul_overflow(epochs, rows, &samples) || samples > INT64_MAX - each))
-    return mn_fail(MN_USAGE, "--epochs %ld of %ld rows are more samples than can be counted; fewer would do",
-                   (long)epochs, (long)rows);
-  s->horizon = o->steps > 0 ? o->steps : (samples + each - 1) / each;
-  if (o->steps == 0 && s->horizon < least) s->horizon = least;
-  return MN_OK;
+  s->horizon = o->steps > 0 ? o->steps
+                            : mn_default_steps(o->epochs < 0 ? 0 : o->epochs, rows, o->batch * o->accumulate);
+  if (s->horizon > 0) return MN_OK;
+  return mn_fail(MN_USAGE, "--epochs %ld of %ld rows are more samples than can be counted; fewer would do",
+                 (long)(o->epochs < 0 ? MN_EPOCHS : o->epochs), (long)rows);
 }
 
 /* The device for so many passes over `rows` that each take a `part` of a step. "auto" is the CPU for what it
@@ -101,15 +98,15 @@ static mn_status new_model(const struct mn_session *s, struct mn_model_config *c
   const struct mn_dataset *d = s->train;
   mn_options_model(o, c);
   c->inputs = d->inputs;
-  if (o->loss < 0) c->loss = d->classes ? MN_LOSS_CROSS_ENTROPY : MN_LOSS_MSE;
+  mn_default_outputs(c, d);
+  if (o->loss >= 0) c->loss = (enum mn_loss)o->loss;
+  if (o->head >= 0) c->head = o->head;
   if ((c->loss == MN_LOSS_CROSS_ENTROPY) != d->classes)
     return mn_fail(MN_USAGE, "--loss %s does not go with these targets; %s does", mn_loss_name(c->loss),
                    d->classes ? "cross-entropy (y are classes)" : "mse (y are numbers)");
   if (d->class_names && o->head >= 0 && o->head != d->outputs)
     return mn_fail(MN_USAGE, "--head %ld, but y has %ld words, its classes; --head %ld would fit",
                    (long)o->head, (long)d->outputs, (long)d->outputs);
-  int needs_head = d->classes || d->outputs != c->hidden[c->depth - 1];
-  c->head = o->head >= 0 ? o->head : needs_head ? d->outputs : 0;
   int64_t outputs = mn_model_outputs(c);
   if (d->classes ? outputs < d->outputs : outputs != d->outputs)
     return mn_fail(MN_USAGE, "the model has %ld outputs, but the data %ld %s; --head %ld would fit",
@@ -188,8 +185,8 @@ static mn_status open_inputs(struct mn_session *s, struct mn_model_config *confi
                    s->from   ? "a new run with --validation 0.1 or --test-rows has some"
                    : o->data ? "--validation 0.1 holds a tenth out"
                              : "give --test-rows");
-  if (!s->from && !mn_options_given(o, "batch") && o->data && s->train->rows < MN_SMALL_ROWS)
-    s->options.batch = s->train->rows < MN_BATCH_SMALL ? s->train->rows : MN_BATCH_SMALL;
+  if (!s->from && !mn_options_given(o, "batch") && o->data)
+    s->options.batch = mn_default_batch(s->train->rows);
   if (o->batch > s->train->rows)
     return mn_fail(MN_USAGE, "--batch %ld is more than the %ld rows %s; --batch %ld or less works",
                    (long)o->batch, (long)s->train->rows,
@@ -244,13 +241,6 @@ mn_status mn_session_train(struct mn_session *s, const struct mn_options *option
   return o->dry_run ? MN_OK : mn_model_initialise(s->model, o->seed);
 }
 
-/* The rows to measure `width` columns by: all of them, or a sample of a few MiB. */
-static int64_t rows_to_measure(const struct mn_session *s, int64_t width, int standardizes) {
-  const int64_t values = (int64_t)1 << 21, whole = (int64_t)1 << 28, rows = s->train->rows;
-  const int all = s->options.standardize > MN_STANDARDIZE_NO || rows <= whole / width;
-  return standardizes && all ? rows : values / width;
-}
-
 mn_status mn_session_columns(struct mn_session *s, const int *stop) {
   const struct mn_options *o = &s->options;
   const int asked = (int)o->standardize, standardizes = asked > 0 || (asked < 0 && o->data && !o->init);
@@ -259,22 +249,20 @@ mn_status mn_session_columns(struct mn_session *s, const int *stop) {
     return mn_fail(MN_USAGE, "--standardize, but %s was trained without; leave it out, or start a new run",
                    s->from_path);
   if (s->from || (o->quiet && !standardizes && asked < 0)) return MN_OK;
-  if (!o->quiet || standardizes)
-    MN_TRY(mn_columns_measure(c, s->train, rows_to_measure(s, s->train->inputs, standardizes), stop));
+  const int one = asked == MN_STANDARDIZE_ONE ? 1 : asked < 0 ? -1 : 0;
+  const int64_t rows = s->train->rows, cols = s->train->inputs, targets = s->train->outputs;
+  if (!standardizes && !o->quiet) MN_TRY(mn_columns_measure(c, s->train, (1 << 21) / cols, stop));
   if (asked == MN_STANDARDIZE_NO) { /* not by the numbers of --init either */
     MN_TRY(mn_model_standardize(s->model, NULL, NULL));
     return s->train->classes ? MN_OK : mn_model_standardize_targets(s->model, NULL, NULL);
   }
   if (!standardizes) return MN_OK;
-  if (asked == MN_STANDARDIZE_ONE || (asked < 0 && mn_columns_alike(c, s->train->x_type))) mn_columns_pool(c);
-  for (int64_t i = 0; i < c->cols; i++) c->scale[i] *= MN_X_DEVIATIONS;
-  mn_status status = mn_model_standardize(s->model, c->mean, c->scale);
+  mn_status status = mn_model_standardize_side(
+      s->model, s->train, MN_X, asked > 0 ? rows : mn_default_measured(cols, rows), one, c, stop);
   /* Real targets are standardised each by itself or, of one unit, all alike. */
-  if (status == MN_OK && !s->train->classes) {
-    MN_TRY(mn_columns_measure_targets(y, s->train, rows_to_measure(s, s->train->outputs, 1), stop));
-    if (mn_columns_alike(y, s->train->y_type)) mn_columns_pool(y);
-    status = mn_model_standardize_targets(s->model, y->mean, y->scale);
-  }
+  if (status == MN_OK && !s->train->classes)
+    status = mn_model_standardize_side(s->model, s->train, MN_Y,
+                                       asked > 0 ? rows : mn_default_measured(targets, rows), -1, y, stop);
   if (status != MN_USAGE) return status; /* else it is a column that training cannot hold */
   return mn_fail(MN_BAD_DATA, "%s: %s; another unit would do", o->data, mn_message());
 }
