@@ -18,18 +18,19 @@
  *   integers [n] or [n, 1] without           class labels; all are read once here, and checked to be ≥ 0
  *   integers [n, K > 1] without              refused: one-hot labels and counts look alike. Labels belong in
  *                                            [n]; targets are floats, or carry a scale_factor of 1
- * y_required: 0, so that y may be missing (outputs 0, classes 0), and a y with other rows than x is ignored;
+ * how: 0, so that y may be missing (outputs 0, classes 0), and a y with other rows than x is ignored;
  * or MN_Y_REQUIRED; and MN_Y_NUMBERS, by which integers are regression targets too. MN_Y_NONE:
- * y is not looked at.
+ * y is not looked at. A child process tries a file out before it is read, since libhdf5 crashes on files that
+ * are damaged or made to mislead it; with MN_TRUSTED no process is started.
  *
  * Errors: MN_NO_INPUT (no such file, no permission, locked by another program), MN_BAD_DATA (empty,
  * truncated, not HDF5, no such dataset, wrong rank or type, x and y of different row counts, no rows, soft or
  * external links and external or virtual storage, a missing filter, a declared size beyond the stored bytes),
  * MN_IO (the disk fails), MN_USAGE (a name of slashes alone), MN_NO_MEMORY; each message names the file, the
  * dataset, the fault and a remedy. */
-enum { MN_Y_REQUIRED = 1, MN_Y_NUMBERS = 2, MN_Y_NONE = 4 };
+enum { MN_Y_REQUIRED = 1, MN_Y_NUMBERS = 2, MN_Y_NONE = 4, MN_TRUSTED = 8 };
 MN_API mn_status mn_dataset_open(struct mn_dataset **out, const char *path, enum mn_part part,
-                                 const char *x_name, const char *y_name, int y_required);
+                                 const char *x_name, const char *y_name, int how);
 
 /* Numbers the labels of an opened file by the classes of `names` or, of count 0, of numbers. A label is its
  * text; FALSE and TRUE, as bools are called, are 0 and 1 too. The message calls the classes' owner `whose`.

@@ -109,7 +109,7 @@ static void nothing_of_the_program_changes(void **state) {
   char path[] = "/tmp/minnow-XXXXXX";
   struct run r = {0};
   struct mn_model *loaded = NULL;
-  struct mn_dataset *file = NULL;
+  struct mn_dataset *file = NULL, *trusted = NULL;
   const int fd = mkstemp(path);
   assert_int_equal(unlink(path), 0);
   set_what_nobody_would();
@@ -118,11 +118,15 @@ static void nothing_of_the_program_changes(void **state) {
   LEAVES(mn_trainer_run(r.trainer, 2, NULL, NULL));
   LEAVES(mn_model_save(r.model, path));
   LEAVES(mn_model_load(&loaded, r.device, path));
-  LEAVES(mn_dataset_open(&file, "data/digits.h5", MN_PART_TRAIN, NULL, NULL, 1));
+  assert_int_equal(children, 0); /* minnow's own files are read by this process */
+  LEAVES(mn_dataset_open(&trusted, "data/digits.h5", MN_PART_TRAIN, NULL, NULL, MN_Y_REQUIRED | MN_TRUSTED));
+  assert_int_equal(children, 0);
+  LEAVES(mn_dataset_open(&file, "data/digits.h5", MN_PART_TRAIN, NULL, NULL, MN_Y_REQUIRED));
+  assert_true(children > 0);
   LEAVES(mn_model_predict(loaded, x[0], ROWS, out[0]));
   LEAVES(mn_model_load(&loaded, r.device, "/nowhere") == MN_NO_INPUT ? MN_OK : MN_FAILED);
   LEAVES(close_all(&r));
-  mn_dataset_close(file);
+  mn_dataset_close(file), mn_dataset_close(trusted);
   assert_int_equal(close(fd), 0), assert_int_equal(unlink(path), 0);
 }
 

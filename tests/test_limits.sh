@@ -14,6 +14,7 @@ complain() { echo "$*" >&2; cat "$folder/err" >&2; exit 1; }
 
 # under KIND LIMIT THREADS OPTION…: runs minnow under ulimit KIND LIMIT (KiB) with so many threads.
 under() {
+  rm -rf "$folder/run"
   (
     ulimit "$1" "$2"
     export OMP_NUM_THREADS=$3
@@ -59,6 +60,8 @@ ladder -d 24000 700 1 "${train[@]}" --quiet
 edge -d 3600 60 1
 ladder -v 100000 2500 2 "${train[@]}" --quiet
 ladder -v 500000 20000 16 "${train[@]}" --quiet
+ladder -v 104000 1000 2 train --synthetic 500 --in 6 --hidden 16 --device cpu --quiet --run "$folder/run" --best
+ladder -v 114000 2500 2 train --synthetic 500 --in 6 --hidden "$(printf '8,%.0s' {1..63})8" --epochs 1 --device cpu --quiet --run "$folder/run" --best
 ladder -d 80000 3000 4 gradcheck --quiet --device cpu
 # Threads' stacks are as large as the shell's limit says, or OMP_STACKSIZE.
 stack=$(ulimit -S -s)

@@ -71,13 +71,13 @@ pid_t fork(void) {
 "${cc[@]}" -shared -fPIC -o ended.so ended.c -ldl
 for how in "9:71:Killed" "14:70:Alarm clock" "31:70:Bad system call"; do
   IFS=: read -r signal code words <<<"$how"
-  for command in "verify run/checkpoint.h5" "info run/checkpoint.h5" "train --run run --resume --steps 9 --quiet" "eval --run run --data digits.h5 --quiet"; do
+  for command in "verify digits.h5" "info digits.h5" "train --run run --resume --steps 9 --quiet" "eval --run run --data digits.h5 --quiet"; do
     read -ra words_of <<<"$command"
-    ends "$code" "run/checkpoint.h5: .*ended from outside \($words" env ENDED_BY="$signal" LD_PRELOAD="$PWD/ended.so" "$minnow" "${words_of[@]}"
+    ends "$code" "digits.h5: .*ended from outside \($words" env ENDED_BY="$signal" LD_PRELOAD="$PWD/ended.so" "$minnow" "${words_of[@]}"
   done
 done
 # One that crashes says of its file that it does.
-ends 65 "crashes the HDF5 library" env ENDED_BY=11 LD_PRELOAD="$PWD/ended.so" "$minnow" verify run/checkpoint.h5
+ends 65 "crashes the HDF5 library" env ENDED_BY=11 LD_PRELOAD="$PWD/ended.so" "$minnow" verify digits.h5
 [ "$(saved)" = "$before" ] || complain "files of the run have changed"
 
 # What gnuplot inherits: another terminal, few descriptors, no /proc. Without room it is told which.

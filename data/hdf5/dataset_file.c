@@ -412,10 +412,12 @@ static mn_status settle(struct dataset_file *d) {
 
 /* Opens the file, and x and y in it; x.object.id stays −1 if the file lacks the split. */
 static mn_status open_parts(struct dataset_file *d, enum mn_part part, const char *x_name, const char *y_name,
-                            int y_required) {
+                            int how) {
+  const int y_required = how & MN_Y_REQUIRED;
   const char *group = part == MN_PART_TEST ? "test" : "train";
   struct mn_hdf5_object found;
-  MN_TRY(mn_hdf5_open(&d->file, d->path, "copy or write it anew", 1));
+  MN_TRY(mn_hdf5_open(&d->file, d->path, "copy or write it anew",
+                      MN_HDF5_SHARED | (how & MN_TRUSTED ? MN_HDF5_TRUSTED : 0)));
   MN_TRY(mn_hdf5_find(&d->file, &d->file.root, group, &found));
   if (found.kind != MN_HDF5_GROUP || part == MN_PART_ALL) group = "";
   mn_hdf5_release(&found);
@@ -433,19 +435,19 @@ static mn_status open_parts(struct dataset_file *d, enum mn_part part, const cha
 }
 
 mn_status mn_dataset_open(struct mn_dataset **out, const char *path, enum mn_part part, const char *x_name,
-                          const char *y_name, int y_required) {
+                          const char *y_name, int how) {
   *out = NULL;
   struct dataset_file *d = calloc(1, sizeof *d);
   if (!d) return mn_fail(MN_NO_MEMORY, "%s: no memory to open it", path);
   d->base = (struct mn_dataset){.read = file_read, .close = file_close, .fingerprinting = &mn_fingerprinting};
   d->file.root.id = d->x.object.id = d->y.object.id = -1;
-  d->numbers = (y_required & MN_Y_NUMBERS) != 0;
-  d->without = (y_required & MN_Y_NONE) != 0;
+  d->numbers = (how & MN_Y_NUMBERS) != 0;
+  d->without = (how & MN_Y_NONE) != 0;
   d->x.role = "x";
   d->y.role = "y";
   d->path = strdup(path);
   d->scratch = malloc(MN_HDF5_TRANSFER);
-  mn_status status = d->path && d->scratch ? open_parts(d, part, x_name, y_name, y_required & MN_Y_REQUIRED)
+  mn_status status = d->path && d->scratch ? open_parts(d, part, x_name, y_name, how)
                                            : mn_fail(MN_NO_MEMORY, "%s: no memory to open it", path);
   *out = &d->base;
   if (status != MN_OK || d->x.object.id < 0) file_close(*out), *out = NULL;

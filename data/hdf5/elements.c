@@ -111,7 +111,7 @@ mn_status mn_hdf5_read(struct mn_hdf5_file *file, const struct mn_hdf5_object *d
   if (bytes == 0) {
     status = mn_hdf5_damaged(file, dataset->name, NULL); /* HDF5 failed */
   } else if (dataset->pointing) {
-    status = mn_child_run(file->path, read_slab, &r, SECONDS, out, bytes, &died);
+    status = mn_hdf5_apart(file, read_slab, &r, SECONDS, out, bytes, &died);
     if (status == MN_OK && died) status = damaged(&r, MN_HDF5_CRASHED);
   } else {
     file->disk.exact = dataset->filters ? 0 : (size_t)dataset->unpacked;

@@ -1,7 +1,8 @@
 /* Reading HDF5 files: for datasets, checkpoints, cases and the command `info`.
  *
  * A file may come from anywhere, and libhdf5 has memory errors on files that are damaged or made to mislead
- * it. So a child process tries a file out before it is opened (open.c). Soft and external links are not
+ * it. So a child process tries a file out before it is opened (open.c), unless it is one of minnow's own, in
+ * which checksums guard all that libhdf5 goes by, or the caller trusts it. Soft and external links are not
  * followed, and storage in another file is not opened. mn_hdf5_check compares a dataset's declared size with
  * the stored bytes before memory is allocated. Elements of variable length are read in a child process.
  * Chunks are HDF5's to unpack: a file that was made with filtered chunks that are too short has no defence.
@@ -59,17 +60,27 @@ struct mn_hdf5_object {
 struct mn_hdf5_file {
   const char *path, *remedy; /* borrowed; the end of a message: what to do if the file is damaged */
   uint64_t size;             /* bytes */
+  int trusted;               /* MN_HDF5_TRUSTED, or minnow's own */
   int signature;             /* the file has HDF5's signature; set also if opening fails */
   struct mn_hdf5_object root;
   struct mn_hdf5_disk disk;
   int newer; /* the last error may come of a newer HDF5's format */
 };
 
-/* Opens a file. `shared` locks it against writers while it is open, as HDF5's own driver does; files that are
- * only replaced whole need no lock. MN_NO_INPUT: no such file, no permission, not a regular file, or
+/* How a file is opened. MN_HDF5_SHARED locks it against writers while it is open, as HDF5's own driver does;
+ * files that are only replaced whole need no lock. MN_HDF5_TRUSTED: without a child process, whatever it is.
+ */
+enum { MN_HDF5_SHARED = 1, MN_HDF5_TRUSTED = 2 };
+#define MN_HDF5_OWN "minnow checkpoint" /* the root's attribute `format` in files of minnow's own */
+
+/* Opens a file. MN_NO_INPUT: no such file, no permission, not a regular file, or
  * another program writes it; MN_BAD_DATA: not HDF5, cut short, damaged, or libhdf5 crashes on it. After an
  * error the file is closed. */
-mn_status mn_hdf5_open(struct mn_hdf5_file *file, const char *path, const char *remedy, int shared);
+mn_status mn_hdf5_open(struct mn_hdf5_file *file, const char *path, const char *remedy, int how);
+
+/* mn_child_run of work on a file, or, if it is trusted, the work itself. */
+mn_status mn_hdf5_apart(struct mn_hdf5_file *file, mn_child_work *work, void *data, int seconds, void *out,
+                        size_t bytes, int *died);
 
 /* Closes a file and the objects in it that are still open. */
 void mn_hdf5_close(struct mn_hdf5_file *file);

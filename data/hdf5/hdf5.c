@@ -34,30 +34,78 @@ static _Thread_local struct {
   void *data;
 } hosts; /* how the program around this library has HDF5's errors printed, until this thread unlocks */
 
-/* HDF5 crashes where its start finds no memory. volatile: else the compiler leaves out the test. */
-mn_status mn_hdf5_start(void) {
-  void *volatile spare = malloc(1 << 20);
-  free(spare);
-  if (spare && H5open() >= 0) return MN_OK;
-  return mn_fail(MN_NO_MEMORY, "HDF5 cannot be started, most likely for want of memory; free some");
-}
-
-void mn_hdf5_lock(void) {
+static void take_mutex(void) {
   mn_heartbeat();
   if (depth++ > 0) return;
   MN_REQUIRE(pthread_mutex_lock(&next) == 0);
   MN_REQUIRE(pthread_mutex_lock(&mutex) == 0);
   MN_REQUIRE(pthread_mutex_unlock(&next) == 0);
-  /* At each lock: a thread-safe HDF5 has it per thread. If it fails, without memory, HDF5 prints an error. */
+}
+
+static void give_mutex(void) {
+  MN_REQUIRE(depth > 0);
+  if (--depth == 0) MN_REQUIRE(pthread_mutex_unlock(&mutex) == 0);
+}
+
+/* At each lock: a thread-safe HDF5 has it per thread. If it fails, without memory, HDF5 prints an error. */
+static void keep_quiet(void) {
+  if (depth > 1) return;
   if (H5Eget_auto2(H5E_DEFAULT, &hosts.print, &hosts.data) < 0) hosts.print = NULL;
   (void)H5Eset_auto2(H5E_DEFAULT, NULL, NULL);
 }
 
+void mn_hdf5_lock(void) {
+  take_mutex();
+  keep_quiet();
+}
+
 void mn_hdf5_unlock(void) {
-  MN_REQUIRE(depth > 0);
-  if (--depth > 0) return;
-  (void)H5Eset_auto2(H5E_DEFAULT, hosts.print, hosts.data);
-  MN_REQUIRE(pthread_mutex_unlock(&mutex) == 0);
+  if (depth == 1) (void)H5Eset_auto2(H5E_DEFAULT, hosts.print, hosts.data);
+  give_mutex();
+}
+
+/* Room for what HDF5 takes for a file, beside the file's elements; held between mn_hdf5_end and
+ * mn_hdf5_begin. */
+enum { ROOM = 8 << 20 };
+static void *room;
+
+static void hold(void) {
+  if (room) return;
+  room = mmap(NULL, ROOM, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  if (room == MAP_FAILED) room = NULL;
+}
+
+static mn_status lacks_room(void) {
+  return mn_fail(MN_NO_MEMORY, "no %d MiB of memory left for HDF5; a higher limit (ulimit -v) would do",
+                 ROOM >> 20);
+}
+
+mn_status mn_hdf5_begin(void) {
+  take_mutex();
+  hold();
+  if (!room) {
+    give_mutex();
+    return lacks_room();
+  }
+  MN_REQUIRE(munmap(room, ROOM) == 0);
+  room = NULL;
+  keep_quiet();
+  return MN_OK;
+}
+
+void mn_hdf5_end(void) {
+  hold();
+  mn_hdf5_unlock();
+}
+
+mn_status mn_hdf5_start(void) {
+  MN_TRY(mn_hdf5_begin());
+  mn_status status = H5open() < 0 ? mn_fail(MN_LIBRARY, "HDF5 cannot be started") : MN_OK;
+  hosts.print = NULL; /* which the end sets */
+  hold();
+  if (status == MN_OK && !room) status = lacks_room();
+  mn_hdf5_end();
+  return status;
 }
 
 enum { REASON = 160 }; /* bytes */

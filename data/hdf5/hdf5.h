@@ -15,13 +15,21 @@
 
 #define MN_HDF5_TRANSFER ((size_t)4 << 20) /* the most bytes read or written under one lock */
 
-/* Starts HDF5; without it the first call would, and hide a failure. MN_NO_MEMORY. */
+/* For the command: starts HDF5, which the first call would else do and hide a failure, and turns its own
+ * error printing off for good, also for its end, where it tells of damaged files that it could not close.
+ * MN_NO_MEMORY. */
 mn_status mn_hdf5_start(void);
 
 /* Recursive: a thread that holds the lock may take it again, and unlocks as often. HDF5's own error printing
  * is off for this thread until the outermost unlock. A mutex that fails aborts. */
 void mn_hdf5_lock(void);
 void mn_hdf5_unlock(void);
+
+/* The same around the opening or the writing of a file, with room for what libhdf5 takes for that: it crashes
+ * where it finds no memory. The room is held from the first end on, and given back by the next begin.
+ * MN_NO_MEMORY, and not locked: it cannot be had. */
+mn_status mn_hdf5_begin(void);
+void mn_hdf5_end(void);
 
 /* The innermost HDF5 error of this thread, for a message, valid until this thread's next mn_hdf5_reason. "no
  * reason given" without an error. Call while locked, before another HDF5 call clears the error. */

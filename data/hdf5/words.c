@@ -117,7 +117,7 @@ mn_status mn_read_words(struct mn_hdf5_file *file, const struct mn_hdf5_object *
   *names = (struct mn_class_names){0};
   if (!words) return mn_fail(MN_NO_MEMORY, "no memory for the labels of %lld rows", (long long)rows);
   mn_hdf5_lock();
-  mn_status status = mn_child_run(file->path, read_words, &r, seconds, words, bytes, &died);
+  mn_status status = mn_hdf5_apart(file, read_words, &r, seconds, words, bytes, &died);
   if (status == MN_OK && died) status = mn_hdf5_damaged(file, dataset->name, MN_HDF5_CRASHED);
   mn_hdf5_unlock();
   if (status == MN_OK && !(names->names = malloc((size_t)words->count * sizeof *names->names)))

@@ -59,7 +59,7 @@
  * strings are scalars but for `hidden`. Every dataset is contiguous, guarded by its line of `checksums`;
  * version bounds V110 give all of HDF5's own structures a checksum too, so no flipped bit goes unseen. No
  * times are stored and all links and attributes stay in their object's header: the same content gives the
- * same bytes. Files of format_version 1, in chunks, lack some of this: a reader does without. */
+ * same bytes. */
 #include "train/checkpoint/layout.h"
 
 #include <stdio.h>

@@ -6,7 +6,7 @@
 #include "train/checkpoint/atomic_file.h"
 #include "train/checkpoint/checkpoint.h"
 
-#define MN_CHECKPOINT_FORMAT "minnow checkpoint"
+#define MN_CHECKPOINT_FORMAT MN_HDF5_OWN
 enum { MN_CHECKPOINT_VERSION = 4 }; /* the newest */
 
 /* An attribute that is a member of struct mn_checkpoint or of its tensors: a number of 8 bytes, an array of

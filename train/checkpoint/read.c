@@ -277,7 +277,14 @@ static mn_status check_format(struct mn_reader *reader) {
                    reader->file.path, version.integer[0], MN_CHECKPOINT_VERSION);
   }
   reader->checkpoint->version = version.integer[0];
-  return version.integer[0] < 1 ? refuse(reader, "format_version", "is below 1") : MN_OK;
+  if (version.integer[0] != 1)
+    return version.integer[0] < 1 ? refuse(reader, "format_version", "is below 1") : MN_OK;
+  reader->damaged = 0;
+  return mn_fail(
+      MN_BAD_DATA,
+      "%s has format_version 1, which minnow 0.3.0 was the last to read: resumed there for a step, it "
+      "is saved as one that this minnow reads",
+      reader->file.path);
 }
 
 /* A model without its training has two groups, a checkpoint five, or six with its history; /input, /output,

@@ -185,12 +185,12 @@ static mn_status write_file(const struct mn_checkpoint *checkpoint, const struct
       .file = {.path = file->path, .remedy = "save it anew", .disk = {.fd = file->fd}, .root = {.id = -1}},
       .creation = -1,
       .sums = {.writing = 1}};
-  mn_hdf5_lock();
+  MN_TRY(mn_hdf5_begin());
   mn_status status = write_all(&writer);
   if (writer.creation >= 0) H5Pclose(writer.creation);
   int closed = writer.file.root.id < 0 || H5Fclose(writer.file.root.id) >= 0;
   if (status == MN_OK && (!closed || writer.file.disk.error)) status = write_failed(&writer, "the end");
-  mn_hdf5_unlock();
+  mn_hdf5_end();
   return status;
 }
 

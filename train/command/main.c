@@ -2,6 +2,7 @@
  * stderr and an exit code. */
 #include <errno.h>
 #include <fcntl.h>
+#include <malloc.h>
 #include <omp.h>
 #include <signal.h>
 #include <stdio.h>
@@ -57,6 +58,8 @@ static mn_status close_stdout(mn_status status) {
 
 int main(int argc, char **argv) {
   hold_standard_files();
+  /* Under ulimit -v a thread gets no arena of its own, and each of its mallocs takes whole pages then. */
+  mallopt(M_ARENA_MAX, 1);
   limit_spinning(argv);
   on_exit(end_by_library, NULL);
   omp_set_dynamic(0); /* each parallel region has the threads that it asks for, in spite of OMP_DYNAMIC */

@@ -45,8 +45,9 @@ MN_API mn_status mn_checkpoint_load_newest(struct mn_checkpoint **out, const cha
  *
  * A GPU copies its parameters and optimizer state to memory of their own there, in order with its other work,
  * so that the host does not wait; the thread then downloads the copies. If the GPU has no room for them, and
- * on the CPU, mn_saver_start copies them to the host itself. The saver allocates at the first start and keeps
- * until close: room for these once more on the host, and once more on a GPU that has the room.
+ * on the CPU, mn_saver_start copies them to the host itself. The saver takes room for these once more on the
+ * host when it is opened (among ranks at the first start), and once more on a GPU that has the room at the
+ * first start, and keeps both until close.
  *
  * One thread makes all of these calls: the one that trains. */
 struct mn_saver;

@@ -81,7 +81,7 @@ static void join(struct mn_saver *saver, int wait) {
 
 /* ---- the snapshot ---- */
 
-/* Memory that the first snapshot takes and later ones keep. */
+/* Memory that snapshots keep; among ranks, which agree on it, taken at the first. */
 static mn_status take_memory(struct mn_saver *saver) {
   for (int i = 0; i < saver->count; i++) {
     const struct array *array = &saver->arrays[i];
@@ -91,6 +91,10 @@ static mn_status take_memory(struct mn_saver *saver) {
       return mn_fail(MN_NO_MEMORY, "no %.1f MiB of memory left to save; a smaller model would need less",
                      (double)bytes / 1048576);
   }
+  return MN_OK;
+}
+
+static mn_status take_copy(struct mn_saver *saver) {
   if (saver->copy || saver->device->ranks || !saver->device->kernels->download_beside) return MN_OK;
   mn_status status = mn_device_allocate(saver->device, &saver->copy, (int64_t)saver->copy_bytes, 1);
   return status == MN_NO_MEMORY ? MN_OK : status; /* without a copy it is slower, no more */
@@ -121,6 +125,7 @@ static mn_status take_array(const struct mn_saver *saver, const struct array *ar
 
 static mn_status take_snapshot(struct mn_saver *saver) {
   MN_TRY(mn_ranks_agree(saver->device->ranks, take_memory(saver)));
+  MN_TRY(take_copy(saver));
   const struct mn_model *m = saver->optimizer ? saver->optimizer->model : NULL;
   if (m) MN_TRY(mn_replicas_gather(saver->device, m->parameters, m->count));
   for (int i = 0; i < saver->count; i++) MN_TRY(take_array(saver, &saver->arrays[i]));
@@ -165,6 +170,7 @@ mn_status mn_saver_open(struct mn_saver **out, const char *path, int keep, const
     }
     if (t->scales) add_array(saver, t, t->scales, &saver->scales[i], 2 * sizeof *t->scales);
   }
+  if (status == MN_OK && !model->device->ranks) status = take_memory(saver);
   if (status != MN_OK) mn_saver_close(saver), *out = NULL;
   return status;
 }
