@@ -113,6 +113,7 @@ static void nothing_of_the_program_changes(void **state) {
   const int fd = mkstemp(path);
   assert_int_equal(unlink(path), 0);
   set_what_nobody_would();
+  children = 0;
   mn_device_close(open_or_skip(*state, "fp32"));
   LEAVES(open_run(&r, *state, 2));
   LEAVES(mn_trainer_run(r.trainer, 2, NULL, NULL));

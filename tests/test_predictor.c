@@ -159,6 +159,7 @@ struct thread {
   struct mn_model *model;
   const float *x, *expected;
   int64_t rows, wrong;
+  float bound; /* 0 on the CPU; a GPU's library takes other ways for other numbers of rows */
 };
 
 /* Opens a predictor of its own, and counts the outputs that are not as expected. */
@@ -172,7 +173,7 @@ static void *predict_often(void *data) {
       n = 1 + (first + round) % 8;
       if (n > t->rows - first) n = t->rows - first;
       t->wrong += mn_predict(p, t->x + first * 16, n, y) != MN_OK;
-      for (int64_t i = 0; i < n * 3; i++) t->wrong += y[i] != t->expected[first * 3 + i];
+      for (int64_t i = 0; i < n * 3; i++) t->wrong += !(fabsf(y[i] - t->expected[first * 3 + i]) <= t->bound);
     }
   mn_predictor_close(p);
   return NULL;
@@ -198,12 +199,11 @@ static void threads_predict_beside_each_other(void **state) {
     MUST(mn_model_predict(d.model, d.x, MOST, d.expected));
     for (int i = 0; i < THREADS; i++) {
       threads[i] = (struct thread){.model = d.model, .x = d.x, .expected = d.expected, .rows = MOST};
+      threads[i].bound = d.device->type == MN_DEVICE_CPU ? 0 : 1e-4F;
       assert_int_equal(pthread_create(&threads[i].id, NULL, predict_often, &threads[i]), 0);
     }
-    for (int i = 0; i < THREADS; i++) {
-      assert_int_equal(pthread_join(threads[i].id, NULL), 0);
-      assert_int_equal(threads[i].wrong, 0);
-    }
+    for (int i = 0; i < THREADS; i++) assert_int_equal(pthread_join(threads[i].id, NULL), 0);
+    for (int i = 0; i < THREADS; i++) assert_int_equal(threads[i].wrong, 0);
   }
   mn_optimizer_close(optimizer);
   release(&d), mn_device_close(d.device);
