@@ -18,10 +18,10 @@ BUILD   ?= build
 PREFIX  ?= /usr/local
 PYTHON  ?= python3
 DESTDIR ?=
-VERSION := $(shell sed -n 's/.*define MINNOW_VERSION "\(.*\)"/\1/p' train/version.h)
-# The shared library's name and its soname, which changes when a program has to be linked anew: with the first number of VERSION.
+VERSION := $(shell sed -n 's/.*define MINNOW_VERSION "\(.*\)"/\1/p' train/minnow.h)
+# The shared library's name and its soname, which changes when a program has to be compiled anew (tests/abi.txt): by MINNOW_ABI.
 SHARED  := libminnow.so.$(VERSION)
-SONAME  := libminnow.so.$(firstword $(subst ., ,$(VERSION)))
+SONAME  := libminnow.so.$(shell sed -n "s/.*define MINNOW_ABI \([0-9]*\).*/\1/p" train/minnow.h)
 Q       := $(if $(filter 1,$(VERBOSE)),,@)
 say      = $(if $(filter 1,$(VERBOSE)),,@echo "  $(1)	$(patsubst $(BUILD)/%,%,$(2))";)
 

@@ -26,21 +26,21 @@ struct mn_columns {
  * dataset. The result depends on the rows alone, not on threads. Free *out with mn_columns_free, also after
  * an error. MN_NO_MEMORY; MN_INTERRUPTED: *stop was set meanwhile (stop may be NULL); the errors of the
  * dataset's read. */
-MN_API mn_status mn_columns_measure(struct mn_columns *out, struct mn_dataset *dataset, int64_t most,
-                                    const int *stop);
+mn_status mn_columns_measure(struct mn_columns *out, struct mn_dataset *dataset, int64_t most,
+                             const int *stop);
 /* The same of real targets y. MN_USAGE: there are none. */
-MN_API mn_status mn_columns_measure_targets(struct mn_columns *out, struct mn_dataset *dataset, int64_t most,
-                                            const int *stop);
+mn_status mn_columns_measure_targets(struct mn_columns *out, struct mn_dataset *dataset, int64_t most,
+                                     const int *stop);
 
 /* Whether the columns are of one unit, as pixels are: `type`, which may be NULL, is an integer of 8 bits, or
  * all columns share their smallest or their largest value, and at least half of those that vary share both.
  */
-MN_API int mn_columns_alike(const struct mn_columns *columns, const char *type);
+int mn_columns_alike(const struct mn_columns *columns, const char *type);
 
 /* Makes each column's mean and scale those of all values together; deviation stays each column's. */
-MN_API void mn_columns_pool(struct mn_columns *columns);
+void mn_columns_pool(struct mn_columns *columns);
 
-MN_API void mn_columns_free(struct mn_columns *columns);
+void mn_columns_free(struct mn_columns *columns);
 
 /* The columns with the least deviation above 0 and with the largest; −1 if all are constant. */
 void mn_columns_extremes(const struct mn_columns *columns, int64_t *least, int64_t *largest);

@@ -54,3 +54,19 @@ mn_status mn_labels_check(const int32_t *labels, int64_t first, int64_t count, i
                      (long long)classes - 1);
   return MN_OK;
 }
+
+int64_t mn_dataset_rows(const struct mn_dataset *dataset) {
+  return dataset->rows;
+}
+
+int64_t mn_dataset_inputs(const struct mn_dataset *dataset) {
+  return dataset->inputs;
+}
+
+int64_t mn_dataset_outputs(const struct mn_dataset *dataset) {
+  return dataset->outputs;
+}
+
+int mn_dataset_classes(const struct mn_dataset *dataset) {
+  return dataset->classes;
+}

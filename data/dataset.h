@@ -57,9 +57,15 @@ MN_API mn_status mn_dataset_labelled(struct mn_dataset **out, const float *x, co
 
 MN_API void mn_dataset_close(struct mn_dataset *dataset); /* NULL is fine */
 
+/* The members, for programs that do not know the struct. */
+MN_API int64_t mn_dataset_rows(const struct mn_dataset *dataset);
+MN_API int64_t mn_dataset_inputs(const struct mn_dataset *dataset);
+MN_API int64_t mn_dataset_outputs(const struct mn_dataset *dataset);
+MN_API int mn_dataset_classes(const struct mn_dataset *dataset);
+
 /* For a `read`: MN_USAGE if the dataset lacks these rows or that y, or if no real has `real` bytes. */
-MN_API mn_status mn_dataset_check_read(const struct mn_dataset *dataset, int64_t first, int64_t count,
-                                       size_t real, const void *y);
+mn_status mn_dataset_check_read(const struct mn_dataset *dataset, int64_t first, int64_t count, size_t real,
+                                const void *y);
 
 /* For a `read`: MN_BAD_DATA, naming file, dataset, row and column of the first of `count` values that is not
  * finite. `at`: index of values[0] in the dataset's [rows, cols]. */

@@ -43,9 +43,9 @@ struct mn_batch {
  * MN_PLACE_FILE also two windows of at most 4096 rows on the host, pinned for a GPU, and, with scaled planes,
  * a filling as reals on the device. MN_USAGE: samples is not from 1 to the dataset's rows; MN_BAD_DATA: a
  * position below 0 or not below 2⁶²; MN_NO_MEMORY; and the errors of mn_placement_open. */
-MN_API mn_status mn_loader_open(struct mn_loader **out, struct mn_device *device, struct mn_dataset *dataset,
-                                const struct mn_loader_config *config);
-MN_API void mn_loader_close(struct mn_loader *loader); /* NULL is fine */
+mn_status mn_loader_open(struct mn_loader **out, struct mn_device *device, struct mn_dataset *dataset,
+                         const struct mn_loader_config *config);
+void mn_loader_close(struct mn_loader *loader); /* NULL is fine */
 
 /* Gathers the next `samples` samples into the next buffer, of two in turn; with replicas, mn_own_rows of each
  * batch. *batch describes its rows. Call it between the device's ahead_begin and ahead_end
@@ -58,7 +58,7 @@ struct mn_batch mn_batch_part(const struct mn_loader *loader, const struct mn_ba
                               int64_t rows);
 
 /* The placement of the rows; and the seconds that mn_loader_fill has waited for the disk. */
-MN_API const struct mn_placement *mn_loader_placement(const struct mn_loader *loader);
-MN_API double mn_loader_waited(const struct mn_loader *loader);
+const struct mn_placement *mn_loader_placement(const struct mn_loader *loader);
+double mn_loader_waited(const struct mn_loader *loader);
 
 #endif

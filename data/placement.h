@@ -56,7 +56,7 @@ enum mn_place { MN_PLACE_AUTO, MN_PLACE_DEVICE, MN_PLACE_HOST, MN_PLACE_FILE, MN
 
 /* The word for a place, such as "device", or NULL. */
 extern const char *const mn_place_words[]; /* NULL behind the last */
-MN_API const char *mn_place_name(enum mn_place place);
+const char *mn_place_name(enum mn_place place);
 
 struct mn_placement {
   struct mn_device *device; /* borrowed, like the dataset */

@@ -24,8 +24,8 @@ struct mn_device;
  * rows above 2⁴⁰, groups that do not divide outputs, a noise below 0 or not finite; MN_NO_MEMORY: the device
  * has too little; no other device is taken instead, since its bytes would differ; MN_NO_DEVICE and MN_LIBRARY
  * as mn_device_open. */
-MN_API mn_status mn_dataset_synthetic(struct mn_dataset **out, enum mn_part part, int64_t rows,
-                                      int64_t inputs, int64_t outputs, int64_t groups, double noise,
-                                      uint64_t seed, const struct mn_device *like);
+mn_status mn_dataset_synthetic(struct mn_dataset **out, enum mn_part part, int64_t rows, int64_t inputs,
+                               int64_t outputs, int64_t groups, double noise, uint64_t seed,
+                               const struct mn_device *like);
 
 #endif

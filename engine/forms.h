@@ -16,7 +16,7 @@ mn_status mn_forms_take_weight(struct mn_device *device, struct mn_tensor *tenso
 void mn_forms_release(struct mn_device *device, struct mn_tensor *tensor);
 
 /* Refreshes the planes if they are stale, under a factor that suits the values. */
-MN_API mn_status mn_operand_prepare(struct mn_device *device, struct mn_operand *operand);
+mn_status mn_operand_prepare(struct mn_device *device, struct mn_operand *operand);
 
 /* Where a split weight's values come from or go to: one of `from`, `wide` and `narrow`, of all values;
  * without these it is written with uniform numbers. */

@@ -87,13 +87,13 @@ struct mn_tape {
 
 /* An empty tape; `*out` is the caller's. Tensors and nodes recorded on it go with it; parameters and the
  * device do not. */
-MN_API mn_status mn_tape_open(struct mn_tape **out, struct mn_device *device, int training);
-MN_API void mn_tape_close(struct mn_tape *tape); /* NULL is fine */
+mn_status mn_tape_open(struct mn_tape **out, struct mn_device *device, int training);
+void mn_tape_close(struct mn_tape *tape); /* NULL is fine */
 
 /* Zeroed host memory, and `count` elements of `size` bytes of device memory, not initialised. Both are freed
  * with the tape. */
-MN_API mn_status mn_tape_host(struct mn_tape *tape, void **out, size_t bytes);
-MN_API mn_status mn_tape_device(struct mn_tape *tape, void **out, int64_t count, size_t size);
+mn_status mn_tape_host(struct mn_tape *tape, void **out, size_t bytes);
+mn_status mn_tape_device(struct mn_tape *tape, void **out, int64_t count, size_t size);
 
 /* Device memory that is gathered from all shards (mn_device_allocate_shared). */
 mn_status mn_tape_shared(struct mn_tape *tape, void **out, int64_t count, size_t size);
@@ -101,11 +101,11 @@ mn_status mn_tape_shared(struct mn_tape *tape, void **out, int64_t count, size_t
 /* A tensor [rows, cols] of the tape. mn_tape_finish allocates the buffers that its consumers need. If
  * the host writes the tensor before a step (a batch), set `keep`, so that it has its real form; or set
  * `outside` and point its forms to the batch before each run. */
-MN_API mn_status mn_tape_tensor(struct mn_tape *tape, struct mn_tensor **out, const char *name, int64_t rows,
-                                int64_t cols);
+mn_status mn_tape_tensor(struct mn_tape *tape, struct mn_tensor **out, const char *name, int64_t rows,
+                         int64_t cols);
 
 /* Appends `node` (copied) to the tape. */
-MN_API mn_status mn_tape_record(struct mn_tape *tape, const struct mn_node *node);
+mn_status mn_tape_record(struct mn_tape *tape, const struct mn_node *node);
 
 /* From the next run on a batch has so many rows, at most as many as `x`, the tape's only input, was recorded
  * with. For a tape of a single process that does not train. */
@@ -113,40 +113,40 @@ void mn_tape_resize(struct mn_tape *tape, struct mn_tensor *x, int64_t rows);
 
 /* Ends recording. If the last node has an output, backward starts from that output's gradient, which the
  * caller writes before. If the last node is a loss, its gradient is 1. */
-MN_API mn_status mn_tape_finish(struct mn_tape *tape);
+mn_status mn_tape_finish(struct mn_tape *tape);
 
 /* mn_tape_forward runs the recorded operations in order. mn_tape_backward runs their backward in reverse
  * order; it overwrites the forward's saved values, so it runs once after each forward. mn_tape_step does
  * both, or the forward alone if the tape does not train. */
-MN_API mn_status mn_tape_forward(struct mn_tape *tape);
-MN_API mn_status mn_tape_backward(struct mn_tape *tape);
-MN_API mn_status mn_tape_step(struct mn_tape *tape);
+mn_status mn_tape_forward(struct mn_tape *tape);
+mn_status mn_tape_backward(struct mn_tape *tape);
+mn_status mn_tape_step(struct mn_tape *tape);
 
 /* Gives the device the work of run(data), which must be the same each time and on the same memory: the batch,
  * the parameters and the learning rate lie there. On the CPU by calling it; on CUDA as the tape's graph
  * `number`, below MN_TAPE_GRAPHS, which the first call captures: the work must have run once before, for
  * libraries to choose algorithms and allocate (kernels/stream.h). */
-MN_API mn_status mn_tape_graph(struct mn_tape *tape, int number, mn_status (*run)(void *data), void *data);
+mn_status mn_tape_graph(struct mn_tape *tape, int number, mn_status (*run)(void *data), void *data);
 
 /* mn_tape_step in this way; but the first step and one that measures scales are run directly. */
-MN_API mn_status mn_tape_replay(struct mn_tape *tape, int number);
+mn_status mn_tape_replay(struct mn_tape *tape, int number);
 
 /* For an operation's backward: applies the sink of `node`'s output to the output's stored gradient. Returns
  * at once if the output has one consumer, whose GEMM has applied the sink. */
-MN_API mn_status mn_tape_receive(struct mn_tape *tape, struct mn_node *node);
+mn_status mn_tape_receive(struct mn_tape *tape, struct mn_node *node);
 
 /* After a forward: the loss, and (if not NULL) how many rows were classified correctly. Waits for the
  * device. */
-MN_API mn_status mn_tape_results(struct mn_tape *tape, double *loss, double *correct);
+mn_status mn_tape_results(struct mn_tape *tape, double *loss, double *correct);
 
 /* Whether a value of this tape's was not finite since it was opened or cleared. No update of the tape has
  * been applied since then. Waits for the device. Another tape's values do not count. */
-MN_API mn_status mn_tape_nonfinite(struct mn_tape *tape, int *raised);
-MN_API mn_status mn_tape_clear_nonfinite(struct mn_tape *tape);
+mn_status mn_tape_nonfinite(struct mn_tape *tape, int *raised);
+mn_status mn_tape_clear_nonfinite(struct mn_tape *tape);
 
 /* Calls run(data) with this tape's flag and mark as the device's, which kernels set and updates read, and
  * with the tape's number of threads: for other work of the tape's step, such as an optimizer's. Returns what
  * run returns. */
-MN_API mn_status mn_tape_run(struct mn_tape *tape, mn_status (*run)(void *data), void *data);
+mn_status mn_tape_run(struct mn_tape *tape, mn_status (*run)(void *data), void *data);
 
 #endif

@@ -38,9 +38,9 @@ mn_status mn_tensor_check(const struct mn_tensor *tensor, int64_t rows, int64_t 
 /* A parameter, not initialised: its real form and, of rank 2, the planes that the device's GEMMs read; or, of
  * rank 2 in MN_BF16, a split weight (struct mn_operand). first, whole: of a rank's shard, as in struct
  * mn_tensor; else 0. `*out` is the caller's, for mn_tensor_free. */
-MN_API mn_status mn_tensor_parameter(struct mn_device *device, struct mn_tensor **out, const char *name,
-                                     int rank, int64_t rows, int64_t cols, int64_t first, int64_t whole);
-MN_API void mn_tensor_free(struct mn_device *device, struct mn_tensor *tensor); /* NULL is fine */
+mn_status mn_tensor_parameter(struct mn_device *device, struct mn_tensor **out, const char *name, int rank,
+                              int64_t rows, int64_t cols, int64_t first, int64_t whole);
+void mn_tensor_free(struct mn_device *device, struct mn_tensor *tensor); /* NULL is fine */
 
 static inline int64_t mn_tensor_count(const struct mn_tensor *t) {
   return t->value.rows * t->value.cols;
@@ -57,21 +57,21 @@ static inline int64_t mn_tensor_outputs(const struct mn_tensor *t) {
  * share. MN_ADD: this rank's gradient is added up over several backward passes. Takes the buffers that `how`
  * and the rule need: the gradient, and m and v, which start at 0. `rule` is borrowed, and may be NULL except
  * for MN_UPDATE. */
-MN_API mn_status mn_tensor_train(struct mn_device *device, struct mn_tensor *tensor,
-                                 enum mn_epilogue_kind how, const struct mn_rule *rule);
+mn_status mn_tensor_train(struct mn_device *device, struct mn_tensor *tensor, enum mn_epilogue_kind how,
+                          const struct mn_rule *rule);
 
 /* Set all of a tensor's forms: from doubles on the host; to uniform numbers, from number `first` of their
  * sequence on (kernels/random.h). A split weight takes pinned memory for a part of it meanwhile. */
-MN_API mn_status mn_tensor_write(struct mn_device *device, struct mn_tensor *tensor, const double *from);
-MN_API mn_status mn_tensor_uniform(struct mn_device *device, struct mn_tensor *tensor, uint64_t seed,
-                                   uint32_t sequence, uint64_t first, double bound);
+mn_status mn_tensor_write(struct mn_device *device, struct mn_tensor *tensor, const double *from);
+mn_status mn_tensor_uniform(struct mn_device *device, struct mn_tensor *tensor, uint64_t seed,
+                            uint32_t sequence, uint64_t first, double bound);
 
 /* Copy a tensor's rows·cols values: _read as doubles and _download as reals to the host, and wait for the
  * device; _copy as reals to the device's memory, in order with its work. A real has 8 bytes in MN_FP64, else
  * 4. The tensor has its real form or is a split weight. For a split weight the first two take pinned memory
  * for a part meanwhile, and no device memory. */
-MN_API mn_status mn_tensor_read(struct mn_device *device, const struct mn_tensor *tensor, double *to);
-MN_API mn_status mn_tensor_download(struct mn_device *device, const struct mn_tensor *tensor, void *to);
-MN_API mn_status mn_tensor_copy(struct mn_device *device, const struct mn_tensor *tensor, void *to);
+mn_status mn_tensor_read(struct mn_device *device, const struct mn_tensor *tensor, double *to);
+mn_status mn_tensor_download(struct mn_device *device, const struct mn_tensor *tensor, void *to);
+mn_status mn_tensor_copy(struct mn_device *device, const struct mn_tensor *tensor, void *to);
 
 #endif

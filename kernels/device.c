@@ -173,3 +173,7 @@ mn_status mn_device_read(struct mn_device *device, double *to, const void *from,
   }
   return MN_OK;
 }
+
+const char *mn_device_name(const struct mn_device *device) {
+  return device->name;
+}

@@ -12,8 +12,12 @@
 
 mn_status mn_cuda_check(cudaError_t error, const char *what) {
   if (error == cudaSuccess) return MN_OK;
-  return mn_fail(error == cudaErrorMemoryAllocation ? MN_NO_MEMORY : MN_LIBRARY, "CUDA: %s: %s (%s)", what,
-                 cudaGetErrorString(error), cudaGetErrorName(error));
+  const char *remedy =
+      error == cudaErrorInitializationError
+          ? "; a process that was forked off one that used CUDA cannot use it: take the device cpu"
+          : "";
+  return mn_fail(error == cudaErrorMemoryAllocation ? MN_NO_MEMORY : MN_LIBRARY, "CUDA: %s: %s (%s)%s", what,
+                 cudaGetErrorString(error), cudaGetErrorName(error), remedy);
 }
 
 mn_status mn_cuda_check(cublasStatus_t error, const char *what) {

@@ -14,19 +14,20 @@
  * MN_NO_MEMORY: on the CPU also for what its products take (mn_team_take). */
 MN_API mn_status mn_device_open(struct mn_device **out, const char *name, const char *precision, int threads);
 MN_API void mn_device_close(struct mn_device *device); /* NULL is fine */
+MN_API const char *mn_device_name(const struct mn_device *device);
 
 /* `count` (> 0) elements of `size` bytes on the device, not initialised, to be freed by mn_device_release
  * with the same count and size (NULL is fine). MN_NO_MEMORY. */
-MN_API mn_status mn_device_allocate(struct mn_device *device, void **out, int64_t count, size_t size);
+MN_C mn_status mn_device_allocate(struct mn_device *device, void **out, int64_t count, size_t size);
 /* The same, in memory that the collectives of the team reach: all its ranks call it in the same order. With
  * team NULL as above. */
 MN_C mn_status mn_device_allocate_shared(struct mn_device *device, const struct mn_team *team, void **out,
                                          int64_t count, size_t size);
-MN_API void mn_device_release(struct mn_device *device, void *memory, int64_t count, size_t size);
+MN_C void mn_device_release(struct mn_device *device, void *memory, int64_t count, size_t size);
 
 /* Copies `count` values between reals on the device and doubles on the host, and waits for the device. */
-MN_API mn_status mn_device_write(struct mn_device *device, void *to, const double *from, int64_t count);
-MN_API mn_status mn_device_read(struct mn_device *device, double *to, const void *from, int64_t count);
+MN_C mn_status mn_device_write(struct mn_device *device, void *to, const double *from, int64_t count);
+MN_C mn_status mn_device_read(struct mn_device *device, double *to, const void *from, int64_t count);
 
 /* The CUDA part of opening and closing (device.cu; device.c in a build without CUDA). mn_cuda_open reads
  * ordinal, precision, capability and planes, creates device->cuda and sets kernels, name, versions and

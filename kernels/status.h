@@ -10,14 +10,13 @@
 #define MN_KERNELS_STATUS_H
 
 /* MN_C declares a function with C linkage, also if a .cu file includes the header. MN_API does the same
- * and exports it from libminnow.so, and MN_EXPORT exports a variable; everything else is hidden. */
+ * and exports it from libminnow.so, for train/minnow.h or minnow_torch; everything else is hidden. */
 #ifdef __cplusplus
 #define MN_C extern "C"
 #else
 #define MN_C
 #endif
-#define MN_EXPORT __attribute__((visibility("default")))
-#define MN_API MN_C MN_EXPORT
+#define MN_API MN_C __attribute__((visibility("default")))
 
 typedef enum mn_status {
   MN_OK = 0,
@@ -38,13 +37,13 @@ enum { MN_MESSAGE = 4096 };
 
 /* Sets the calling thread's message (printf-like: what, its value, and what would do) and returns `status`.
  */
-MN_API mn_status mn_fail(mn_status status, const char *format, ...) __attribute__((format(printf, 2, 3)));
+MN_C mn_status mn_fail(mn_status status, const char *format, ...) __attribute__((format(printf, 2, 3)));
 
 /* The calling thread's last message: valid until its next mn_fail; "" before the first. */
 MN_API const char *mn_message(void);
 
 /* Prints file, line and the broken condition to stderr and aborts. */
-MN_API void mn_abort(const char *file, int line, const char *condition) __attribute__((noreturn));
+MN_C void mn_abort(const char *file, int line, const char *condition) __attribute__((noreturn));
 
 /* Returns from the calling function, with its status, when `call` fails. */
 #define MN_TRY(call)                                                                                         \

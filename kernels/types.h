@@ -46,7 +46,7 @@ enum mn_plane_kind { MN_NO_PLANES, MN_PLANES_BF16, MN_PLANES_FP16, MN_PLANES_FP1
 
 /* The word for a precision, such as "fp64"; NULL for an invalid precision. In device.c. */
 extern const char *const mn_precision_words[]; /* NULL-terminated */
-MN_API const char *mn_precision_name(enum mn_precision precision);
+MN_C const char *mn_precision_name(enum mn_precision precision);
 
 /* How many of a CPU's threads compute: all, half of them (of two or three one), or one. */
 enum mn_team_size { MN_TEAM_ALL, MN_TEAM_HALF, MN_TEAM_ONE };

@@ -68,30 +68,29 @@ struct mn_layer_kind {
 
 /* A block's parameters, as mn_block_kind orders them; a linear layer has the first two. */
 enum { MN_BLOCK_WEIGHT, MN_BLOCK_BIAS, MN_BLOCK_GAMMA, MN_BLOCK_BETA, MN_BLOCK_PARAMETERS };
-extern MN_EXPORT const struct mn_layer_kind mn_block_kind;
-extern MN_EXPORT const struct mn_layer_kind mn_linear_kind;
+extern const struct mn_layer_kind mn_block_kind;
+extern const struct mn_layer_kind mn_linear_kind;
 
 /* The word for a plan, such as "block"; NULL for an invalid plan. */
 extern const char *const mn_plan_words[]; /* NULL-terminated */
-MN_API const char *mn_plan_name(enum mn_plan plan);
+const char *mn_plan_name(enum mn_plan plan);
 
 /* Consecutive operations of the block, as one node: MN_OP_… flags, but not MN_OP_SUM alone. MN_OP_BIAS: y =
  * x·Wᵀ + bias, as torch.nn.Linear; MN_OP_NORM as torch.nn.GroupNorm on [N, C]; MN_OP_ACTIVATE as
  * torch.nn.LeakyReLU. Members of `layer` that the operations do not read need not be set. */
-MN_API mn_status mn_block_ops_record(struct mn_tape *tape, struct mn_tensor **y, struct mn_tensor *x,
-                                     const struct mn_layer *layer, unsigned ops);
+mn_status mn_block_ops_record(struct mn_tape *tape, struct mn_tensor **y, struct mn_tensor *x,
+                              const struct mn_layer *layer, unsigned ops);
 
 /* y = a + b, element by element, of two tensors of one shape. They may be the same tensor, whose gradient is
  * then 2·dy. */
-MN_API mn_status mn_add_record(struct mn_tape *tape, struct mn_tensor **y, struct mn_tensor *a,
-                               struct mn_tensor *b);
+mn_status mn_add_record(struct mn_tape *tape, struct mn_tensor **y, struct mn_tensor *a, struct mn_tensor *b);
 
 /* For checks: the block with output y, which was recorded with MN_PLAN_BLOCK. Its z, mean and rstd are what
  * the last forward saved, reals in the device's memory; NULL if the tape does not train. */
-MN_API const struct mn_block *mn_block_saved(const struct mn_tensor *y, const struct mn_tape *tape);
+const struct mn_block *mn_block_saved(const struct mn_tensor *y, const struct mn_tape *tape);
 
 /* MN_USAGE unless groups divides channels; the message names the nearest divisors. */
-MN_API mn_status mn_block_check_groups(int64_t channels, int64_t groups);
+mn_status mn_block_check_groups(int64_t channels, int64_t groups);
 
 /* ---- losses ----
  *
@@ -103,8 +102,8 @@ MN_API mn_status mn_block_check_groups(int64_t channels, int64_t groups);
  * the rows of −log softmax(y)[label], as torch.nn.CrossEntropyLoss, and the number of rows whose first
  * largest y is at the label. *labels: int32 [N] on the device, each in 0 … K−1 (another one raises the
  * nonfinite flag). `labels` is borrowed and read at each run, so that it may lead to other labels then. */
-MN_API mn_status mn_loss_record(struct mn_tape *tape, struct mn_tensor *y, struct mn_tensor *target,
-                                int32_t *const *labels, double scale);
+mn_status mn_loss_record(struct mn_tape *tape, struct mn_tensor *y, struct mn_tensor *target,
+                         int32_t *const *labels, double scale);
 
 /* After a forward of a tape whose last node is one of these: each row's loss, [N] reals on the device. */
 const void *mn_loss_rows(const struct mn_tape *tape);

@@ -1,7 +1,7 @@
 /* Rows in a program's own arrays: a run on them ends in the same bytes as one on a file of the same rows, they
  * are checked as a file's are, and mn_model_predict gives an evaluator's outputs. */
+#include "tests/all.h"
 #include "tests/check.h"
-#include "train/minnow.h"
 
 #include <unistd.h>
 

@@ -21,7 +21,7 @@ listed() {
 
 mapfile -t cpu < <(listed "On a CPU")
 mapfile -t hopper < <(listed "On Hopper")
-at_most 5907 "the tour's CPU path" "${cpu[@]}"
+at_most 5957 "the tour's CPU path" "${cpu[@]}"
 at_most 2748 "the tour's Hopper path" "${hopper[@]}"
 [ "${1:-}" != lists ] || exit 0
 
@@ -32,7 +32,7 @@ read -ra ldlibs <<<"${LDLIBS:?}"
 folder=$(mktemp -d)
 trap 'rm -rf "$folder"' EXIT
 mkdir "$folder/minnow"
-echo '#include "train/minnow.h"' >"$folder/minnow/minnow.h"
+cp train/minnow.h "$folder/minnow"
 "${cc[@]}" -std=c11 "${cflags[@]}" -fopenmp -I. -I"$folder" train/install/example.c -o "$folder/example" "$build/libminnow.a" "${ldlibs[@]}" -Wl,-Map,"$folder/map"
 grep -oP 'libminnow\.a\(\K[^)]+(?=\.o)' "$folder/map" | sort -u >"$folder/objects"
 find kernels engine layers data train -name '*.c' >"$folder/sources"
@@ -43,5 +43,5 @@ while read -r object; do
   done < <(grep "/${object%.fp[36][24]}\.c$" "$folder/sources")
 done <"$folder/objects" | tr ' ' '\n' | grep -E '^(kernels|engine|layers|data|train)/.*\.[ch]$' | sort -u >"$folder/files"
 mapfile -t linked <"$folder/files"
-at_most 11805 "what train/install/example.c links" "${linked[@]}"
+at_most 12376 "what train/install/example.c links" "${linked[@]}"
 echo "$passed passed, 0 failed"

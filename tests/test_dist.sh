@@ -9,7 +9,7 @@ run_make() { env -u MAKEFLAGS -u MAKELEVEL -u BUILD make --no-print-directory CU
 run_make dist BUILD="$folder/out" >"$folder/said"
 packed=$(cat "$folder/said")
 tar -xzf "$packed" -C "$folder"
-version=$(sed -n 's/^#define MINNOW_VERSION "\(.*\)"/\1/p' train/version.h)
+version=$(sed -n 's/^#define MINNOW_VERSION "\(.*\)"/\1/p' train/minnow.h)
 cd "$folder/minnow-$version" || fail "no folder of that name in $packed"
 [ "$(find . -maxdepth 1 ! -name '.*' -printf '%f\n' | LC_ALL=C sort | paste -sd' ')" = \
   "LICENSE Makefile README.md data engine kernels layers tests train" ] || fail "another top level: $(ls)"

@@ -1,7 +1,7 @@
 /* The program around the library: its settings of OpenMP, HDF5 and signals stay as they were, its forked
  * children can use devices, and it chooses how many threads compute. */
+#include "tests/all.h"
 #include "tests/check.h"
-#include "train/minnow.h"
 
 #include <fenv.h>
 #include <hdf5.h>

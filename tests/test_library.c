@@ -1,8 +1,8 @@
 /* A whole run by the library alone, as a C program has it: a dataset opened, training with a schedule, a
  * checkpoint saved and resumed, evaluation, prediction. Nothing of the command is included. */
+#include "tests/all.h"
 #include "tests/saving.h"
 #include "tests/skip.h"
-#include "train/minnow.h"
 
 #include <math.h>
 #include <stdio.h>

@@ -425,8 +425,8 @@ static void closes_promptly(void **state) {
 }
 
 /* For a build with a sanitizer: memory that is not there is NULL there too, as it is without. */
-MN_EXPORT const char *__asan_default_options(void);
-MN_EXPORT const char *__tsan_default_options(void);
+MN_API const char *__asan_default_options(void);
+MN_API const char *__tsan_default_options(void);
 const char *__asan_default_options(void) {
   return "allocator_may_return_null=1";
 }

@@ -1,7 +1,7 @@
 /* A loop of a program's own, on passes and an optimizer: what it learns, what it is told of values that are
  * not finite, and of calls that cannot do what they say. And parameters in and out. */
+#include "tests/all.h"
 #include "tests/check.h"
-#include "train/minnow.h"
 
 enum { ROWS = 24, INPUTS = 12, OUTPUTS = 3, STEPS = 40 };
 

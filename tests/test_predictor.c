@@ -1,8 +1,8 @@
 /* Predictors: the model's outputs, whatever the number of rows and of threads, also after it has learned. */
+#include "tests/all.h"
 #include "tests/check.h"
 #include "train/evaluate.h"
 #include "train/fit.h"
-#include "train/minnow.h"
 
 #include <pthread.h>
 

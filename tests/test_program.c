@@ -1,7 +1,7 @@
 /* A program of 40 lines trains what `minnow train` trains: from the same defaults, to the same bytes, on tables
  * of numbers, of classes and of words, whatever their sizes and the widths of the blocks. */
+#include "tests/all.h"
 #include "tests/command_run.h"
-#include "train/minnow.h"
 
 /* ---- the program ---- */
 

@@ -170,7 +170,7 @@ static void a_gpu_teaches_what_the_cpu_does(void **state) {
 }
 
 /* For a build with AddressSanitizer: memory that is not there is NULL there too, as it is without. */
-MN_EXPORT const char *__asan_default_options(void);
+MN_API const char *__asan_default_options(void);
 const char *__asan_default_options(void) {
   return "allocator_may_return_null=1";
 }

@@ -16,7 +16,7 @@ MN_API mn_status mn_evaluator_open(struct mn_evaluator **out, struct mn_model *m
                                    enum mn_place place);
 MN_API void mn_evaluator_close(struct mn_evaluator *evaluator); /* NULL is fine */
 
-MN_API const struct mn_placement *mn_evaluator_placement(const struct mn_evaluator *evaluator);
+const struct mn_placement *mn_evaluator_placement(const struct mn_evaluator *evaluator);
 
 /* Gives the device an evaluation, of no more rows than a batch, behind its other work; mn_evaluate, once for
  * each, waits for it in turn. Two may be under way. */
@@ -30,8 +30,8 @@ MN_API mn_status mn_evaluate(struct mn_evaluator *evaluator, double *loss, doubl
 /* The reason for a NaN of the last mn_evaluate: the first value that is not finite, its row counted over the
  * dataset (except a parameter's); owned by the evaluator. NULL if it did not. *batches of *all batches have
  * such rows; if `batches` is NULL, `all` is ignored too. */
-MN_API const struct mn_fault *mn_evaluator_fault(const struct mn_evaluator *evaluator, int64_t *batches,
-                                                 int64_t *all);
+const struct mn_fault *mn_evaluator_fault(const struct mn_evaluator *evaluator, int64_t *batches,
+                                          int64_t *all);
 
 /* Gets a batch: its outputs y [count, K], reals of the device's (double in MN_FP64, else float), and its
  * targets, reals like y or int32 labels [count], NULL for MN_PASS_PREDICT; both on the host, of rows first …
@@ -45,6 +45,6 @@ mn_status mn_evaluator_watch(struct mn_evaluator *evaluator, mn_evaluator_take *
 /* Calls `take` with each batch in turn. MN_USAGE: the evaluator is not of MN_PASS_PREDICT. MN_FAILED: an
  * output is not finite; the message names the first value on the way there that is not, and its row. The
  * first error, of `take` too, ends the prediction and is returned, then and at each later call. */
-MN_API mn_status mn_evaluator_predict(struct mn_evaluator *evaluator, mn_evaluator_take *take, void *to);
+mn_status mn_evaluator_predict(struct mn_evaluator *evaluator, mn_evaluator_take *take, void *to);
 
 #endif

@@ -15,11 +15,11 @@ struct mn_fault {
 /* After a batch raised its tape's nonfinite flag: finds that value. Runs the batch again, forward and
  * unfused, on tensors of its own; of a batch without y up to the outputs. If that fails, the fault is "a
  * value". */
-MN_API void mn_pass_explain(struct mn_model *model, const struct mn_batch *batch, struct mn_fault *out);
+void mn_pass_explain(struct mn_model *model, const struct mn_batch *batch, struct mn_fault *out);
 
 /* "the output of blocks.1, row 5", for a message. */
 enum { MN_FAULT_WORDS = 128 };
-MN_API const char *mn_fault_remedy(const struct mn_fault *fault); /* of an evaluation or a prediction */
-MN_API const char *mn_fault_words(char out[MN_FAULT_WORDS], const struct mn_fault *fault);
+const char *mn_fault_remedy(const struct mn_fault *fault); /* of an evaluation or a prediction */
+const char *mn_fault_words(char out[MN_FAULT_WORDS], const struct mn_fault *fault);
 
 #endif

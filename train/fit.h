@@ -29,10 +29,10 @@ float mn_standard_undo(const struct mn_standard *standard, size_t real, float *y
 
 /* What the minimised loss is multiplied by to be in the targets' own units: scale² if all targets have the
  * same scale, 1 if they are not standardised; 0 if their scales differ or scale² is no normal number. */
-MN_API double mn_model_loss_unit(const struct mn_model *model);
+double mn_model_loss_unit(const struct mn_model *model);
 
 /* Bytes of a real of the outputs that an evaluator passes on: the device's or, of standardised targets, 8. */
-MN_API size_t mn_model_real(const struct mn_model *model);
+size_t mn_model_real(const struct mn_model *model);
 
 /* Names the classes, one for each output; the names are copied, and a checkpoint keeps them. MN_USAGE:
  * another number; MN_NO_MEMORY. */

@@ -177,3 +177,15 @@ void mn_model_freeze(struct mn_model *model) {
     model->parameters[i]->sink = (struct mn_epilogue){0};
   }
 }
+
+const struct mn_model_config *mn_model_sizes(const struct mn_model *model) {
+  return &model->config;
+}
+
+const char *mn_model_class(const struct mn_model *model, int64_t k) {
+  return k >= 0 && k < model->class_names.count ? model->class_names.names[k] : NULL;
+}
+
+const char *mn_model_table(const struct mn_model *model) {
+  return model->table;
+}

@@ -13,7 +13,7 @@ enum {
 
 enum mn_loss { MN_LOSS_MSE, MN_LOSS_CROSS_ENTROPY, MN_LOSSES };
 extern const char *const mn_loss_words[]; /* NULL behind the last */
-MN_API const char *mn_loss_name(enum mn_loss loss);
+const char *mn_loss_name(enum mn_loss loss);
 
 struct mn_model_config {
   int64_t inputs;                 /* I of the first block */
@@ -60,8 +60,7 @@ MN_API void mn_model_close(struct mn_model *model); /* NULL is fine */
 MN_API mn_status mn_model_initialise(struct mn_model *model, uint64_t seed);
 
 /* Sets how every parameter is trained (engine/tensor.h); before the pass that trains it is opened. */
-MN_API mn_status mn_model_train(struct mn_model *model, enum mn_epilogue_kind how,
-                                const struct mn_rule *rule);
+mn_status mn_model_train(struct mn_model *model, enum mn_epilogue_kind how, const struct mn_rule *rule);
 
 /* No parameter is trained any more. */
 void mn_model_freeze(struct mn_model *model);
@@ -76,5 +75,10 @@ MN_API int64_t mn_model_outputs(const struct mn_model_config *config); /* K: wid
 /* Describes parameter `index` (in state_dict order) of a model of these sizes, with its whole name; returns 0
  * past the last. Needs no device. */
 MN_API int mn_model_parameter(const struct mn_model_config *config, int index, struct mn_parameter *out);
+
+/* The members, for programs that do not know the struct. */
+MN_API const struct mn_model_config *mn_model_sizes(const struct mn_model *model);
+MN_API const char *mn_model_class(const struct mn_model *model, int64_t k);
+MN_API const char *mn_model_table(const struct mn_model *model);
 
 #endif

@@ -23,7 +23,7 @@ MN_API struct mn_optimizer_config mn_optimizer_defaults(enum mn_rule_kind rule);
 
 /* "sgd" or "adamw". */
 extern const char *const mn_optimizer_words[]; /* NULL behind the last */
-MN_API const char *mn_optimizer_name(enum mn_rule_kind rule);
+const char *mn_optimizer_name(enum mn_rule_kind rule);
 
 struct mn_optimizer {
   struct mn_model *model;
@@ -55,14 +55,14 @@ MN_API mn_status mn_optimizer_rate(struct mn_optimizer *optimizer, double rate, 
 
 /* For steps that are given ahead, each with its own rates and norm: the backward reads the rates [MN_RATES]
  * at `rate` in the device's memory, and the norm goes to `norm`. NULL restores the optimizer's own memory. */
-MN_API void mn_optimizer_at(struct mn_optimizer *optimizer, const double *rate, double *norm);
+void mn_optimizer_at(struct mn_optimizer *optimizer, const double *rate, double *norm);
 
 /* Drops gradients that have been added up for a step that was not finished. */
-MN_API mn_status mn_optimizer_reset(struct mn_optimizer *optimizer);
+mn_status mn_optimizer_reset(struct mn_optimizer *optimizer);
 
 /* Ends a step, after its backward passes on `tape`: clips, updates and zeroes gradients that were added up,
  * unless the tape's nonfinite flag is raised. If updates were fused, it does not act. */
-MN_API mn_status mn_optimizer_step(struct mn_optimizer *optimizer, struct mn_tape *tape);
+mn_status mn_optimizer_step(struct mn_optimizer *optimizer, struct mn_tape *tape);
 
 /* The learning rate as a function of the step: a warm-up, then the schedule over the other steps. */
 enum mn_schedule_kind { MN_SCHEDULE_CONSTANT, MN_SCHEDULE_COSINE, MN_SCHEDULE_STEP, MN_SCHEDULES };
@@ -78,12 +78,12 @@ struct mn_schedule {
 
 /* "constant", "cosine" (to 0 at the horizon, over the steps after the warm-up) or "step". */
 extern const char *const mn_schedule_words[]; /* NULL behind the last */
-MN_API const char *mn_schedule_name(enum mn_schedule_kind kind);
+const char *mn_schedule_name(enum mn_schedule_kind kind);
 
 /* MN_USAGE: a member that cannot be. */
 mn_status mn_schedule_check(const struct mn_schedule *schedule);
 
 /* The rate of optimizer step `step`, 0 … horizon − 1. */
-MN_API double mn_schedule_rate(const struct mn_schedule *schedule, int64_t step);
+double mn_schedule_rate(const struct mn_schedule *schedule, int64_t step);
 
 #endif

@@ -11,9 +11,9 @@ struct mn_trainer_speed {
   const char *bound;     /* what bounds it: "the step", "the link", "the disk" or "the gathering of rows" */
 };
 
-MN_API struct mn_trainer_speed mn_trainer_speed(const struct mn_trainer *trainer);
+struct mn_trainer_speed mn_trainer_speed(const struct mn_trainer *trainer);
 
 /* Floating-point operations of the matrix products of a training step, for one row. */
-MN_API double mn_model_step_flops(const struct mn_model *model);
+double mn_model_step_flops(const struct mn_model *model);
 
 #endif

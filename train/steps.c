@@ -130,3 +130,9 @@ mn_status mn_pass_backward(struct mn_pass *pass, const float *dy, float *dx) {
   free(none);
   return status == MN_OK ? tell_nonfinite(pass) : status;
 }
+
+mn_status mn_pass_update(struct mn_pass *pass) {
+  struct mn_optimizer *optimizer = pass->model->optimizer;
+  if (!optimizer) return mn_fail(MN_USAGE, "an update without an open optimizer");
+  return mn_optimizer_step(optimizer, pass->tape);
+}

@@ -25,4 +25,7 @@ MN_API mn_status mn_pass_forward(struct mn_pass *pass, float *y);
  * what the optimizer does with them; x's [rows, I] to `dx`, unless that is NULL. MN_FAILED as above. */
 MN_API mn_status mn_pass_backward(struct mn_pass *pass, const float *dy, float *dx);
 
+/* mn_optimizer_step of the model's optimizer. */
+MN_API mn_status mn_pass_update(struct mn_pass *pass);
+
 #endif

@@ -219,3 +219,15 @@ mn_status mn_trainer_run(struct mn_trainer *t, int64_t until,
 mn_status mn_trainer_step(struct mn_trainer *t) {
   return mn_trainer_run(t, t->progress.step + 1, NULL, NULL);
 }
+
+const struct mn_progress *mn_trainer_progress(const struct mn_trainer *t) {
+  return &t->progress;
+}
+
+double mn_trainer_loss(const struct mn_trainer *t) {
+  return t->loss;
+}
+
+double mn_trainer_rate(const struct mn_trainer *t) {
+  return t->rate;
+}

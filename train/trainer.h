@@ -32,7 +32,7 @@ enum { MN_SKIPPED_MOST = 10 };
 
 /* "stop" or "skip". */
 extern const char *const mn_nonfinite_words[]; /* NULL behind the last */
-MN_API const char *mn_nonfinite_name(enum mn_nonfinite what);
+const char *mn_nonfinite_name(enum mn_nonfinite what);
 
 struct mn_trainer_config {
   struct mn_schedule schedule;
@@ -125,6 +125,11 @@ MN_API mn_status mn_trainer_run(struct mn_trainer *trainer, int64_t until,
                                 int (*tell)(void *to, const struct mn_trainer *trainer), void *to);
 
 /* One step. */
-MN_API mn_status mn_trainer_step(struct mn_trainer *trainer);
+mn_status mn_trainer_step(struct mn_trainer *trainer);
+
+/* The members, for programs that do not know the struct. */
+MN_API const struct mn_progress *mn_trainer_progress(const struct mn_trainer *trainer);
+MN_API double mn_trainer_loss(const struct mn_trainer *trainer);
+MN_API double mn_trainer_rate(const struct mn_trainer *trainer);
 
 #endif

@@ -27,7 +27,7 @@ struct mn_csv_config {
 
 struct mn_csv;
 
-MN_API int mn_csv_named(const char *path); /* whether it ends in .csv, .tsv, .txt, .data, .dat */
+int mn_csv_named(const char *path); /* whether it ends in .csv, .tsv, .txt, .data, .dat */
 
 /* Reads the file `path` whole. Words and messages are UTF-8. `path` is borrowed. MN_NO_INPUT, MN_IO,
  * MN_NO_MEMORY, MN_LIBRARY (this build lacks libcsv); MN_USAGE: a name that no column has; MN_BAD_DATA: the
@@ -45,13 +45,13 @@ MN_API mn_status mn_csv_rows(struct mn_dataset **out, struct mn_csv *csv, int ta
 MN_API mn_status mn_csv_fill(struct mn_csv *csv, struct mn_dataset *train);
 
 /* *out: the table, to be freed. MN_NO_MEMORY. */
-MN_API mn_status mn_csv_table(char **out, const struct mn_csv *csv);
+mn_status mn_csv_table(char **out, const struct mn_csv *csv);
 
 /* The name of the column that an input is of, or one of the inputs of. */
-MN_API const char *mn_csv_input(const struct mn_csv *csv, int64_t input);
+const char *mn_csv_input(const struct mn_csv *csv, int64_t input);
 
 /* Whether a text, without blanks around it, says that something is missing: "", NA, NaN, null, ?, - … */
-MN_API int mn_csv_is_missing(const char *text);
+int mn_csv_is_missing(const char *text);
 
 /* The text of the column `id` in a row of the file, without blanks around it; valid until mn_csv_close. */
 MN_API const char *mn_csv_id(const struct mn_csv *csv, int64_t row);

@@ -69,9 +69,9 @@ static int is_own(struct mn_hdf5_file *file) {
   unsigned char start[9];
   size_t got;
   struct mn_hdf5_value format;
-  const int sums =
-      mn_read_at(file->disk.fd, 0, sizeof start, start, &got) == 0 && got == sizeof start && start[8] >= 2;
-  if (sums) file->root.id = mn_hdf5_disk_open(&file->disk, file->path, -1);
+  file->disk.error = mn_read_at(file->disk.fd, 0, sizeof start, start, &got);
+  if (file->disk.error || got < sizeof start || start[8] < 2) return 0;
+  file->root.id = mn_hdf5_disk_open(&file->disk, file->path, -1);
   return file->root.id >= 0 && mn_hdf5_attribute(file, &file->root, "format", 0, &format) == MN_OK &&
          format.kind == MN_VALUE_TEXT && strcmp(format.text, MN_HDF5_OWN) == 0;
 }
@@ -88,6 +88,7 @@ mn_status mn_hdf5_apart(struct mn_hdf5_file *file, mn_child_work *work, void *da
 static mn_status open_root(struct mn_hdf5_file *file) {
   int died = 0;
   file->trusted = file->trusted || is_own(file);
+  if (file->disk.error) return mn_hdf5_damaged(file, "its start", NULL);
   if (!file->trusted) MN_TRY(mn_child_run(file->path, try_all, file, SECONDS, NULL, 0, &died));
   if (died) return mn_hdf5_damaged(file, "its objects", MN_HDF5_CRASHED);
   if (file->root.id < 0) file->root.id = mn_hdf5_disk_open(&file->disk, file->path, -1);

@@ -7,7 +7,7 @@
 #include <string.h>
 
 #include "kernels/planes.h"
-#include "train/minnow.h"
+#include "tests/all.h"
 
 /* In the order of `names`, by which minnow_peer_open takes them. */
 enum what { FORWARD, STEP, PRODUCT_NT, PRODUCT_NN, PRODUCT_TN, PRODUCT_OWN, COPY, WHATS };
@@ -299,5 +299,5 @@ int minnow_peer_row(struct minnow_peer *p, int which, int64_t row, float *values
 }
 
 const char *minnow_peer_version(void) {
-  return MINNOW_VERSION;
+  return mn_version();
 }

@@ -26,8 +26,7 @@ struct mn_check_config {
  * last block if it can be, with the one computed in evaluation, to 1e-12. The bound of a gradient that is 0
  * but for rounding (one channel a group) is that rounding. MN_FAILED: a tensor is past its bound, or all of
  * its elements were kinks; MN_USAGE: a slope below 0, for which kinks do not show in y; MN_NO_MEMORY. */
-MN_API mn_status mn_gradcheck(FILE *out, struct mn_device *device, const struct mn_check_config *config,
-                              int json);
+mn_status mn_gradcheck(FILE *out, struct mn_device *device, const struct mn_check_config *config, int json);
 
 /* Cases of `minnow parity`: inputs and results computed elsewhere in float64, one group each in an HDF5 file.
  *

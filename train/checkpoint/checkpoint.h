@@ -40,7 +40,7 @@ struct mn_text {
   char value[MN_TEXT_VALUE];
 };
 /* The value of the text called `name`, owned by `texts`; NULL if it is missing. */
-MN_API const char *mn_text_find(const struct mn_text *texts, int count, const char *name);
+const char *mn_text_find(const struct mn_text *texts, int count, const char *name);
 
 enum {
   MN_CHECKPOINT_STANDARD = 2,
@@ -83,7 +83,7 @@ struct mn_checkpoint {
 
 /* Takes memory for the tensors of a model of the checkpoint's sizes (model), and sets their number, and the
  * name, rank, rows and cols of each. Sets `standard` anew, without values. MN_NO_MEMORY. */
-MN_API mn_status mn_checkpoint_lay_out(struct mn_checkpoint *checkpoint);
+mn_status mn_checkpoint_lay_out(struct mn_checkpoint *checkpoint);
 
 /* Reads and verifies a checkpoint; free it with mn_checkpoint_free. MN_NO_INPUT: no such file; MN_IO: a disk
  * that cannot be read; MN_NO_MEMORY; MN_BAD_DATA: not HDF5, truncated, a checksum that fails (HDF5's, or its
@@ -126,5 +126,9 @@ MN_API mn_status mn_snapshot_load_weights(const char *path, struct mn_model *mod
  * the caller's, for mn_model_close; it borrows `device`. Errors: as mn_checkpoint_load and mn_model_open. A
  * file of weights alone has no configuration: mn_snapshot_load_weights. */
 MN_API mn_status mn_model_load(struct mn_model **out, struct mn_device *device, const char *path);
+
+/* The members, for programs that do not know the struct; the option called `name`, or NULL. */
+MN_API const struct mn_model_config *mn_checkpoint_sizes(const struct mn_checkpoint *checkpoint);
+MN_API const char *mn_checkpoint_config(const struct mn_checkpoint *checkpoint, const char *name);
 
 #endif

@@ -35,7 +35,7 @@ int mn_describe_fingerprint(const struct mn_device *device, struct mn_text out[M
   if (H5get_libversion(&major, &minor, &release) < 0) major = minor = release = 0;
   mn_hdf5_unlock();
   int count = 0;
-  set_text(&out[count++], "version", "%s", "minnow " MINNOW_VERSION);
+  set_text(&out[count++], "version", "minnow %s", mn_version());
   set_text(&out[count++], "device", "%s", device->type == MN_DEVICE_CPU ? "CPU" : device->name);
   set_text(&out[count++], "precision", "%s", mn_precision_name(device->precision));
   set_text(&out[count++], "hdf5", "%u.%u.%u", major, minor, release);

@@ -159,3 +159,11 @@ void mn_checkpoint_free(struct mn_checkpoint *checkpoint) {
   free(checkpoint->tensors);
   free(checkpoint);
 }
+
+const struct mn_model_config *mn_checkpoint_sizes(const struct mn_checkpoint *c) {
+  return &c->model;
+}
+
+const char *mn_checkpoint_config(const struct mn_checkpoint *c, const char *name) {
+  return mn_text_find(c->options, c->option_count, name);
+}

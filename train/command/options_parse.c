@@ -10,10 +10,10 @@
 #include "train/command/announce.h"
 #include "train/command/options.h"
 #include "train/defaults.h"
-#include "train/minnow.h"
 #include "train/rule.h"
 #include "train/runs/folder.h"
 #include "train/trainer.h"
+#include "train/version.h"
 
 #ifdef MN_CUDA
 #include "kernels/ranks/collectives.h"
@@ -246,7 +246,7 @@ static void print_commands(FILE *out) {
  * so a user who cannot start several checks here first. */
 static void print_version(void) {
   const char *mpi = mn_mpi_version();
-  printf("minnow " MINNOW_VERSION "\nMPI: %s\n", mpi ? mpi : "none");
+  printf("minnow %s\nMPI: %s\n", mn_version(), mpi ? mpi : "none");
 #ifdef MN_CUDA
   char text[32];
   const char *nccl = mn_nccl_version(text, sizeof text);

@@ -31,7 +31,7 @@ int main(void) {
   if (!status) status = mn_model_save(model, "model.h5");
   if (!status) status = mn_model_load(&loaded, device, "model.h5");
   if (!status) status = mn_model_predict(loaded, x[0], ROWS, predicted);
-  if (!status) printf("loss %.5f; y %.3f, predicted %.3f\n", trainer->loss, y[0], predicted[0]);
+  if (!status) printf("loss %.5f; y %.3f, predicted %.3f\n", mn_trainer_loss(trainer), y[0], predicted[0]);
   if (status) fprintf(stderr, "%s\n", mn_message());
   mn_model_close(loaded), mn_trainer_close(trainer), mn_optimizer_close(optimizer);
   mn_model_close(model), mn_dataset_close(rows), mn_device_close(device);

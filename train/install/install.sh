@@ -72,12 +72,34 @@ Libs: "-L\${libdir}" -lminnow
 Libs.private: $LIBS
 PC
 
+# find_package(minnow), wherever the folder was moved to; minnow::static has all that the static library needs.
+cat >"$folder/minnow-config.cmake" <<CMAKE
+get_filename_component(minnow_prefix "\${CMAKE_CURRENT_LIST_DIR}/../../.." ABSOLUTE)
+if(NOT TARGET minnow::minnow)
+  add_library(minnow::minnow SHARED IMPORTED)
+  set_target_properties(minnow::minnow PROPERTIES IMPORTED_LOCATION "\${minnow_prefix}/lib/$SHARED"
+    IMPORTED_SONAME "$SONAME" INTERFACE_INCLUDE_DIRECTORIES "\${minnow_prefix}/include")
+  add_library(minnow::static STATIC IMPORTED)
+  set_target_properties(minnow::static PROPERTIES IMPORTED_LOCATION "\${minnow_prefix}/lib/libminnow.a"
+    INTERFACE_INCLUDE_DIRECTORIES "\${minnow_prefix}/include" INTERFACE_LINK_LIBRARIES "$LIBS")
+endif()
+CMAKE
+cat >"$folder/minnow-config-version.cmake" <<CMAKE
+set(PACKAGE_VERSION "$VERSION")
+if(PACKAGE_FIND_VERSION VERSION_LESS_EQUAL PACKAGE_VERSION)
+  set(PACKAGE_VERSION_COMPATIBLE TRUE)
+endif()
+CMAKE
+
 put 755 "$BUILD/minnow" bin/minnow
 put 644 "$BUILD/libminnow.a" lib/libminnow.a
 put 644 "$BUILD/$SHARED" "lib/$SHARED"
 put_link "$SHARED" "lib/$SONAME"
 put_link "$SONAME" lib/libminnow.so
 put 644 "$folder/minnow.pc" lib/pkgconfig/minnow.pc
+put 644 "$folder/minnow-config.cmake" lib/cmake/minnow/minnow-config.cmake
+put 644 "$folder/minnow-config-version.cmake" lib/cmake/minnow/minnow-config-version.cmake
+put 644 train/minnow.h include/minnow/minnow.h
 put 644 train/install/minnow.1 share/man/man1/minnow.1
 put 644 .github/CHANGELOG.md share/doc/minnow/CHANGELOG.md
 put 644 train/install/example.c share/doc/minnow/example.c
@@ -87,24 +109,4 @@ put 644 engine/ranks/RANKS.md share/doc/minnow/RANKS.md
 put 644 kernels/PRECISION.md share/doc/minnow/PRECISION.md
 put 644 train/install/completion.bash share/bash-completion/completions/minnow
 put 644 train/install/completion.zsh share/zsh/site-functions/_minnow
-# train/minnow.h and every header it needs, as the compiler lists them. They name each other <minnow/…>, so that no file of another
-# project's comes between. What the shared library hides, which is all that is declared without MN_API, is left out with the comment
-# before it.
-# shellcheck disable=SC2016 # awk's, not the shell's
-public='
-  # A comment that begins a line waits for what is behind it.
-  /^\/\*/ { waits = 1 }
-  waits { held = held $0 "\n"; waits = !/\*\//; next }
-  /^MN_KERNELS\(/ || (/^[a-zA-Z][a-zA-Z0-9_ ]*[ *]mn_[a-z0-9_]*\(/ && !/^(MN_API|typedef|static|MN_EVERYWHERE)/) { hidden = 1 }
-  hidden { hidden = !/[;)]( *\/\*.*)?$/; behind = /\/\*/ && !/\*\//; held = ""; next }
-  behind { behind = !/\*\//; next }
-  { printf "%s%s\n", held, $0; held = "" }
-'
-read -ra cc <<<"$CC"
-headers=$("${cc[@]}" -I. -MM -MT "" train/minnow.h | tr -s '\\: ' '\n')
-while IFS= read -r header; do
-  [ -n "$header" ] || continue
-  sed 's|^#include "\(.*\)"|#include <minnow/\1>|' "$header" | awk "$public" | cat -s >"$folder/header"
-  put 644 "$folder/header" "include/minnow/${header/#train\/minnow.h/minnow.h}"
-done <<<"$headers"
 [ -n "${DESTDIR:-}" ] || echo "installed under $root; programs find $SONAME there after ldconfig, or with LD_LIBRARY_PATH=$root/lib"

@@ -15,18 +15,18 @@
  * MN_NO_CREATE: a folder that is not there or cannot be written, a path that is no regular file; MN_IO: no
  * space, a failing disk; MN_LIBRARY: HDF5 failed otherwise. Holds the lock of data/hdf5/hdf5.h for 4 MiB at a
  * time. One thread saves to a path at a time. */
-MN_API mn_status mn_checkpoint_save(const struct mn_checkpoint *checkpoint, const char *path, int keep);
+mn_status mn_checkpoint_save(const struct mn_checkpoint *checkpoint, const char *path, int keep);
 
 /* The best checkpoint that a run keeps: *best gets the name of best.h5 beside `path`. MN_NO_CREATE: a path
  * that is too long. */
-MN_API mn_status mn_checkpoint_best(char best[MN_CHECKPOINT_PATH], const char *path);
+mn_status mn_checkpoint_best(char best[MN_CHECKPOINT_PATH], const char *path);
 
 /* Locks the folder `run` while a process trains, by flock on the file `lock` in it, which mn_run_unlock
  * removes; the kernel ends the lock of a process that is killed. MN_NO_CREATE: another process holds it, or
  * the file cannot be created. On a file system without locks the run goes on without. */
 struct mn_run_lock;
-MN_API mn_status mn_run_lock(struct mn_run_lock **out, const char *run);
-MN_API void mn_run_unlock(struct mn_run_lock *lock); /* NULL is fine */
+mn_status mn_run_lock(struct mn_run_lock **out, const char *run);
+void mn_run_unlock(struct mn_run_lock *lock); /* NULL is fine */
 
 /* To resume: the newest of path, path.1, path.2 … that verifies, else the best (mn_checkpoint_best). *used
  * gets its name, and *skipped, for people, the newer ones that were passed over and the reasons, or "". Those
@@ -60,7 +60,7 @@ MN_API mn_status mn_saver_open(struct mn_saver **out, const char *path, int keep
 
 /* Sets the /history of the saves: `count` texts, at most MN_CHECKPOINT_HISTORY, which are copied. Call it
  * before the first start; without this call /history is left out. MN_USAGE: more texts, or a running save. */
-MN_API mn_status mn_saver_history(struct mn_saver *saver, const struct mn_text *history, int count);
+mn_status mn_saver_history(struct mn_saver *saver, const struct mn_text *history, int count);
 
 /* The parts of a save: the newest checkpoint, to the saver's path, and the best model so far, to the path of
  * mn_checkpoint_best, which keeps one checkpoint. */
@@ -83,7 +83,7 @@ MN_API int mn_saver_busy(struct mn_saver *saver);
 /* Without waiting: *saved gets the step of the newest checkpoint that this saver has brought to its path, −1
  * before the first. Returns MN_OK, or the error of the newest save (mn_checkpoint_save's errors,
  * MN_NO_MEMORY, MN_LIBRARY), at each call until another save is started. */
-MN_API mn_status mn_saver_poll(struct mn_saver *saver, int64_t *saved);
+mn_status mn_saver_poll(struct mn_saver *saver, int64_t *saved);
 
 /* Waits for the running save, if there is one; then as mn_saver_poll. `saved` may be NULL. */
 MN_API mn_status mn_saver_wait(struct mn_saver *saver, int64_t *saved);
