@@ -43,5 +43,5 @@ while read -r object; do
   done < <(grep "/${object%.fp[36][24]}\.c$" "$folder/sources")
 done <"$folder/objects" | tr ' ' '\n' | grep -E '^(kernels|engine|layers|data|train)/.*\.[ch]$' | sort -u >"$folder/files"
 mapfile -t linked <"$folder/files"
-at_most 12376 "what train/install/example.c links" "${linked[@]}"
+at_most 12377 "what train/install/example.c links" "${linked[@]}"
 echo "$passed passed, 0 failed"

@@ -103,6 +103,7 @@ put 644 train/minnow.h include/minnow/minnow.h
 put 644 train/install/minnow.1 share/man/man1/minnow.1
 put 644 .github/CHANGELOG.md share/doc/minnow/CHANGELOG.md
 put 644 train/install/example.c share/doc/minnow/example.c
+put 644 train/install/online.c share/doc/minnow/online.c
 put 644 train/command/COMMAND.md share/doc/minnow/COMMAND.md
 put 644 train/FILES.md share/doc/minnow/FILES.md
 put 644 engine/ranks/RANKS.md share/doc/minnow/RANKS.md
