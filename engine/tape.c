@@ -192,7 +192,9 @@ mn_status mn_tape_run(struct mn_tape *tape, mn_status (*run)(void *data), void *
   const enum mn_team_size team = device->team;
   device->nonfinite = tape->nonfinite;
   device->mark = tape->mark;
-  if (device->type == MN_DEVICE_CPU && tape->largest_product < MN_TAPE_MEDIUM && !tape->device->all_threads)
+  static const double shared[] = {
+      [MN_FEWER_THREADS] = MN_TAPE_MEDIUM, [MN_ASKED_THREADS] = MN_TAPE_SMALL, [MN_ALL_THREADS] = 0};
+  if (device->type == MN_DEVICE_CPU && tape->largest_product < shared[device->all_threads])
     device->team = tape->largest_product < MN_TAPE_SMALL ? MN_TEAM_ONE : MN_TEAM_HALF;
   mn_status status = run(data);
   device->team = team;

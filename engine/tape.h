@@ -16,7 +16,8 @@
 enum { MN_NODE_INPUTS = 36, MN_TAPE_GRAPHS = 64 }; /* inputs: of a narrow stack, with all its parameters */
 
 /* On the CPU a tape whose largest product has fewer multiply-adds than MN_TAPE_SMALL runs on one thread, and
- * one below MN_TAPE_MEDIUM on half of the threads, or on one of two or three (measured: tests/RESULTS.md). */
+ * one below MN_TAPE_MEDIUM on half of the threads, or on one of two or three (measured: tests/RESULTS.md),
+ * unless mn_device_open was given their number. */
 enum { MN_TAPE_SMALL = 1 << 21, MN_TAPE_MEDIUM = 1 << 25 };
 
 struct mn_tape;

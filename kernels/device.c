@@ -59,6 +59,7 @@ static mn_status open_device(struct mn_device **out, enum mn_device_type type, i
   device->type = type;
   device->ordinal = ordinal;
   device->threads = threads;
+  device->all_threads = threads ? MN_ASKED_THREADS : MN_FEWER_THREADS;
   device->precision = precision;
   device->mark = 1;
   device->real = precisions[precision].real;

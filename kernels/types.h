@@ -48,6 +48,10 @@ enum mn_plane_kind { MN_NO_PLANES, MN_PLANES_BF16, MN_PLANES_FP16, MN_PLANES_FP1
 extern const char *const mn_precision_words[]; /* NULL-terminated */
 MN_C const char *mn_precision_name(enum mn_precision precision);
 
+/* Which products have all of a CPU's threads: large ones, those that are not small, as if threads were asked
+ * for by mn_device_open, or each. */
+enum mn_thread_rule { MN_FEWER_THREADS, MN_ASKED_THREADS, MN_ALL_THREADS };
+
 /* How many of a CPU's threads compute: all, half of them (of two or three one), or one. */
 enum mn_team_size { MN_TEAM_ALL, MN_TEAM_HALF, MN_TEAM_ONE };
 
@@ -94,7 +98,7 @@ struct mn_device {
                           ("13.1.0"), by which results may differ; "" on the CPU */
   int64_t allocations; /* by mn_device_allocate, made so far; steps do not allocate */
   size_t bytes;        /* allocated by it now */
-  int all_threads;     /* for every product; else small ones take fewer (engine/tape.h) */
+  enum mn_thread_rule all_threads;   /* who gets all (engine/tape.h) */
   const struct mn_tape_hooks *hooks; /* what ranks add (engine/hooks.h), or NULL */
 };
 

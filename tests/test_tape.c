@@ -310,14 +310,18 @@ static mn_status count_threads(void *data) {
   return MN_OK;
 }
 
-/* A model of small products is one thread's, one of medium products has half, and one of large products all,
- * as all have by --threads; and so has the caller again. */
+/* A model of small products is one thread's, one of medium products has half, or all if so many were asked for,
+ * and one of large products all, as all have by --threads; and so has the caller again. */
 static void small_products_take_fewer_threads(void **state) {
   static const struct {
     int64_t rows, width;
-    int of, all, expected;
-  } cases[] = {
-      {32, 192, 9, 0, 1}, {64, 256, 9, 0, 4}, {128, 256, 3, 0, 1}, {512, 256, 9, 0, 9}, {4, 16, 9, 1, 9}};
+    int of;
+    enum mn_thread_rule all;
+    int expected;
+  } cases[] = {{32, 192, 9, MN_FEWER_THREADS, 1},  {64, 256, 9, MN_FEWER_THREADS, 4},
+               {64, 256, 9, MN_ASKED_THREADS, 9},  {32, 192, 9, MN_ASKED_THREADS, 1},
+               {128, 256, 3, MN_FEWER_THREADS, 1}, {512, 256, 9, MN_FEWER_THREADS, 9},
+               {4, 16, 9, MN_ALL_THREADS, 9}};
   struct mn_device *device = open_or_skip(*state, "fp32");
   for (size_t i = 0; i < COUNT(cases); i++) {
     struct mn_tape *tape;

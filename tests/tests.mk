@@ -56,7 +56,7 @@ fuzz: ### libFuzzer on each reader of files and texts (FUZZ="checkpoint log": th
 # What only make nightly runs, and the machines with a GPU: .ci/run compiles it. input.o is named too: else make would take the fuzzers'
 # objects for what is there, and input.o not, and link the fuzzers by the general rule.
 compiled: $(FUZZERS:%=$(BUILD)/tests/fuzz/fuzz_%.o) $(BUILD)/tests/fuzz/input.o $(BUILD)/tests/fuzz/seeds.o $(TORN_PARTS:%=$(BUILD)/tests/torn/%.o) \
-          $(BUILD)/tests/apart.o $(BUILD)/tests/initcheck.o $(BUILD)/tests/peers/minnow_peer.o
+          $(BUILD)/tests/apart.o $(BUILD)/tests/initcheck.o $(BUILD)/tests/peers/minnow_peer.o $(BUILD)/tests/peers/predicting.o
 $(BUILD)/tests/fuzz/fuzz_%: $(BUILD)/tests/fuzz/fuzz_%.o $(BUILD)/tests/fuzz/input.o $(BUILD)/tests/torn/sanitizers.o $(BUILD)/libminnow.a
 	$(call say,LD,$@)$(CC) $(LDFLAGS) -fsanitize=fuzzer -o $@ $^ $(LDLIBS)
 $(BUILD)/tests/fuzz/seeds: $(BUILD)/tests/fuzz/seeds.o $(BUILD)/tests/torn/files.o $(BUILD)/libminnow.a
@@ -116,6 +116,13 @@ peers: $(BUILD)/tests/minnow_peer.so $(BUILD)/minnow $(BUILD)/$(SHARED) ### minn
 $(BUILD)/tests/minnow_peer.so: $(BUILD)/tests/peers/minnow_peer.o $(BUILD)/libminnow.a
 	$(call say,LD,$@)$(CC) $(LDFLAGS) -shared -o $@ $^ $(LDLIBS)
 
+# The plain C of the comparison is compiled as its users would.
+predicting: $(BUILD)/tests/predicting ### predictions by minnow, plain C and onnxruntime, in microseconds (ARGS="--turns 3"; PYTHON with onnxruntime and onnx)
+	$(Q)$(PYTHON) tests/peers/predicting.py $< $(ARGS)
+$(BUILD)/tests/peers/predicting.o: override CFLAGS += -O3 -ffast-math
+$(BUILD)/tests/predicting: $(BUILD)/tests/peers/predicting.o $(BUILD)/libminnow.a
+	$(call say,LD,$@)$(CC) $(LDFLAGS) -o $@ $^ $(LDLIBS)
+
 test-csv: $(BUILD)/tests/csv_show ### CSV files that pandas writes, beside what it reads (ARGS="--count 1000"; PYTHON with pandas)
 	$(Q)$(PYTHON) tests/csv_drawn.py $< $(ARGS)
 lint: ### includes, format, lengths, shellcheck
@@ -142,4 +149,4 @@ $(BUILD)/tests/%: $(BUILD)/tests/%.o $(BUILD)/libminnow.a
 	$(call say,LD,$@)$(CC) $(LDFLAGS) -o $@ $(filter %.o,$^) $(filter %.a,$^) $(CMOCKA_LIBS) $(LDLIBS)
 
 .PHONY: check quick nightly test-threads test-torn test-csv compiled fuzz test-torch test-faults test-kills test-actions test-resumes test-determinism test-mutants test-valgrind \
-        defaults threads test-strikes test-slurm test-sanitizer coverage peers lint format compile_commands.json
+        defaults predicting threads test-strikes test-slurm test-sanitizer coverage peers lint format compile_commands.json

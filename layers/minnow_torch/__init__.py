@@ -21,5 +21,5 @@ from .block import PRECISIONS, Block, ModelNew, block
 from .optim import SGD, AdamW
 from .plan import forget
 
-__version__ = "0.3.0"
+__version__ = "0.4.0"
 __all__ = ["AdamW", "Block", "ModelNew", "PRECISIONS", "SGD", "block", "forget"]

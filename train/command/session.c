@@ -25,7 +25,7 @@ mn_status mn_session_context(struct mn_device **out, const struct mn_options *o,
     return mn_fail(MN_USAGE, "--threads %ld, but OMP_NUM_THREADS, or else the cores, allow %d: 1 to %d work",
                    (long)o->threads, most, most);
   MN_TRY(mn_device_open(out, device, precision, (int)(threads > 0 ? threads : share)));
-  (*out)->all_threads = o->threads > 0;
+  (*out)->all_threads = o->threads > 0 ? MN_ALL_THREADS : MN_FEWER_THREADS;
   return MN_OK;
 }
 
