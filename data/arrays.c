@@ -55,12 +55,14 @@ static mn_status open_arrays(struct mn_dataset **out, struct arrays a) {
 
 mn_status mn_dataset_arrays(struct mn_dataset **out, const float *x, const float *y, int64_t rows,
                             int64_t inputs, int64_t outputs) {
+  MN_OPENS(out);
   const struct mn_dataset base = {.rows = rows, .inputs = inputs, .outputs = outputs};
   return open_arrays(out, (struct arrays){.base = base, .x = x, .y = y});
 }
 
 mn_status mn_dataset_labelled(struct mn_dataset **out, const float *x, const int32_t *labels, int64_t rows,
                               int64_t inputs) {
+  MN_OPENS(out);
   const struct mn_dataset base = {.rows = rows, .inputs = inputs, .outputs = 1, .classes = 1};
   return open_arrays(out, (struct arrays){.base = base, .x = x, .labels = labels});
 }

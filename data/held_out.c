@@ -205,6 +205,8 @@ static mn_status open_stretches(struct mn_dataset **dataset, const unsigned char
 
 mn_status mn_dataset_hold_out(struct mn_dataset **dataset, enum mn_part part, double fraction, uint64_t seed,
                               int stratified) {
+  MN_GIVEN(dataset);
+  MN_GIVEN(*dataset);
   struct mn_dataset *whole = *dataset;
   const int single = stratified && whole->rows <= MN_DATASET_STRATIFIED / whole->inputs;
   if (!(fraction > 0 && fraction < 1))

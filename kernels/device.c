@@ -93,8 +93,8 @@ static int cuda_ordinal(const char *name) {
 }
 
 mn_status mn_device_open(struct mn_device **out, const char *name, const char *precision, int threads) {
+  MN_OPENS(out, name, precision);
   int found;
-  *out = NULL;
   MN_TRY(mn_word_find(&found, "precision", mn_precision_words, precision));
   const enum mn_precision parsed = (enum mn_precision)found;
   if (threads < 0)

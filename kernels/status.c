@@ -91,3 +91,8 @@ void mn_words_join(char *out, size_t size, const char *const *words, const char 
     used += (size_t)snprintf(out + used, size - used, "%s%s", before, words[i]);
   }
 }
+
+mn_status mn_lacks(const char *function, const char *names, int index) {
+  for (; index > 0; index--) names = strchr(names, ',') + 2;
+  return mn_fail(MN_USAGE, "%s: %.*s is NULL", function, (int)strcspn(names, ","), names);
+}

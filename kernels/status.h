@@ -9,6 +9,9 @@
 #ifndef MN_KERNELS_STATUS_H
 #define MN_KERNELS_STATUS_H
 
+#include <stdint.h>
+#include <string.h>
+
 /* MN_C declares a function with C linkage, also if a .cu file includes the header. MN_API does the same
  * and exports it from libminnow.so, for train/minnow.h or minnow_torch; everything else is hidden. */
 #ifdef __cplusplus
@@ -51,6 +54,21 @@ MN_C void mn_abort(const char *file, int line, const char *condition) __attribut
     mn_status try_status_ = (call);                                                                          \
     if (try_status_ != MN_OK) return try_status_;                                                            \
   } while (0)
+
+/* For what programs call: MN_USAGE, by name, if one of the arguments is NULL. MN_OPENS: the first is an
+ * `out`, which is NULL after any error. */
+#define MN_GIVEN(...) MN_GIVEN_OR_OPENS(0, __VA_ARGS__)
+#define MN_OPENS(...) MN_GIVEN_OR_OPENS(1, __VA_ARGS__)
+#define MN_GIVEN_OR_OPENS(opens, ...)                                                                        \
+  do {                                                                                                       \
+    const void *const given_[] = {__VA_ARGS__};                                                              \
+    const int count_ = (int)(sizeof given_ / sizeof *given_);                                                \
+    if (opens && given_[0]) memset((void *)(uintptr_t)given_[0], 0, sizeof(void *));                         \
+    for (int i_ = 0; i_ < count_; i_++)                                                                      \
+      if (!given_[i_]) return mn_lacks(__func__, #__VA_ARGS__, i_);                                          \
+  } while (0)
+/* The error for argument `index` of a function, of whose arguments `names` are between commas. */
+MN_C mn_status mn_lacks(const char *function, const char *names, int index);
 
 /* An invariant of ours, checked in release builds too. */
 #define MN_REQUIRE(condition)                                                                                \

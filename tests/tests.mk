@@ -141,8 +141,8 @@ $(BUILD)/tests/test_predictor: override LDFLAGS += -Wl,--wrap=malloc -Wl,--wrap=
 $(BUILD)/tests/test_allocations: override LDFLAGS += $(WRAPPED:%=-Wl,--wrap=%)
 $(BUILD)/train/install/example.o: override CFLAGS += -I$(BUILD)/tests/include
 $(BUILD)/train/install/example.o: $(BUILD)/tests/include/minnow/minnow.h
-$(BUILD)/tests/include/minnow/minnow.h:
-	$(Q)mkdir -p $(@D) && ln -sf $(CURDIR)/train/minnow.h $@
+$(BUILD)/tests/include/minnow/minnow.h: train/minnow.h
+	$(Q)mkdir -p $(@D) && cp $< $@
 
 $(BUILD)/tests/test_product%.o: override CFLAGS += $(FUSED)
 $(BUILD)/tests/%: $(BUILD)/tests/%.o $(BUILD)/libminnow.a

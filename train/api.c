@@ -18,6 +18,7 @@
 #include "train/minnow.h"
 
 mn_status mn_model_columns(struct mn_model *model, const struct mn_csv *csv) {
+  MN_GIVEN(model, csv);
   char *table;
   MN_TRY(mn_csv_table(&table, csv));
   free(model->table);

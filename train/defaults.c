@@ -45,6 +45,7 @@ void mn_default_outputs(struct mn_model_config *model, const struct mn_dataset *
 
 mn_status mn_defaults(struct mn_defaults *out, const struct mn_dataset *rows, const int64_t *hidden,
                       int depth, int64_t epochs) {
+  MN_GIVEN(out, rows, hidden);
   if (depth < 1 || depth > MN_MODEL_DEPTH || epochs < 0 || rows->outputs < 1)
     return mn_fail(MN_USAGE,
                    "defaults of %d blocks, %ld epochs, %ld targets: 1 to %d, 0 or more, and at least 1 work",
@@ -75,6 +76,7 @@ mn_status mn_model_standardize_side(struct mn_model *model, struct mn_dataset *r
 }
 
 mn_status mn_model_standardize_by(struct mn_model *model, struct mn_dataset *rows) {
+  MN_GIVEN(model, rows);
   mn_status status = rows->class_names ? mn_model_name_classes(model, rows->class_names) : MN_OK;
   for (int side = 0; side < MN_SIDES && status == MN_OK; side++) {
     struct mn_columns columns = {0};

@@ -65,6 +65,7 @@ static mn_status open_parts(struct mn_evaluator *e, enum mn_pass_kind kind, enum
 
 mn_status mn_evaluator_open(struct mn_evaluator **out, struct mn_model *model, struct mn_dataset *dataset,
                             enum mn_pass_kind kind, int64_t batch, enum mn_place place) {
+  MN_OPENS(out, model, dataset);
   struct mn_evaluator *e = *out = calloc(1, sizeof *e);
   if (!e) return mn_fail(MN_NO_MEMORY, "no memory for an evaluation");
   *e = (struct mn_evaluator){.model = model, .dataset = dataset};
@@ -228,14 +229,15 @@ mn_status mn_evaluator_watch(struct mn_evaluator *e, mn_evaluator_take *take, vo
   return MN_OK;
 }
 
-mn_status mn_evaluate(struct mn_evaluator *e, double *loss, double *accuracy) {
-  const double rows = (double)e->dataset->rows;
-  e->total = e->right = 0;
-  e->faults = 0;
-  MN_TRY(walk(e));
-  const double unit = mn_model_loss_unit(e->model);
-  *loss = e->faults ? NAN : e->total / rows * (unit > 0 ? unit : 1);
-  *accuracy = e->dataset->classes && !e->faults ? e->right / rows : NAN;
+mn_status mn_evaluate(struct mn_evaluator *evaluator, double *loss, double *accuracy) {
+  MN_GIVEN(evaluator, loss, accuracy);
+  const double rows = (double)evaluator->dataset->rows;
+  evaluator->total = evaluator->right = 0;
+  evaluator->faults = 0;
+  MN_TRY(walk(evaluator));
+  const double unit = mn_model_loss_unit(evaluator->model);
+  *loss = evaluator->faults ? NAN : evaluator->total / rows * (unit > 0 ? unit : 1);
+  *accuracy = evaluator->dataset->classes && !evaluator->faults ? evaluator->right / rows : NAN;
   return MN_OK;
 }
 

@@ -41,10 +41,14 @@ static mn_status standardize(struct mn_model *model, int side, const double *mea
 }
 
 mn_status mn_model_standardize(struct mn_model *model, const double *mean, const double *scale) {
+  MN_GIVEN(model);
+  if (mean) MN_GIVEN(scale);
   return standardize(model, MN_X, mean, scale);
 }
 
 mn_status mn_model_standardize_targets(struct mn_model *model, const double *mean, const double *scale) {
+  MN_GIVEN(model);
+  if (mean) MN_GIVEN(scale);
   if (model->config.loss != MN_LOSS_MSE)
     return mn_fail(MN_USAGE, "the targets of a model of classes cannot be standardised");
   return standardize(model, MN_Y, mean, scale);

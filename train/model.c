@@ -117,7 +117,7 @@ static const struct mn_limit limits[] = {
 
 mn_status mn_model_open(struct mn_model **out, struct mn_device *device,
                         const struct mn_model_config *config) {
-  *out = NULL;
+  MN_OPENS(out, device, config);
   MN_TRY(mn_limits_check("a model's", config, limits));
   struct mn_model *model = *out = calloc(1, sizeof *model);
   if (!model) return mn_fail(MN_NO_MEMORY, "no memory for a model");
@@ -152,6 +152,7 @@ static mn_status initialise(struct mn_device *device, struct mn_tensor *t, const
 }
 
 mn_status mn_model_initialise(struct mn_model *model, uint64_t seed) {
+  MN_GIVEN(model);
   uint32_t sequence = MN_RANDOM_PARAMETER;
   for (int i = 0; i < model->depth; i++) {
     const struct mn_layer *layer = &model->layers[i];

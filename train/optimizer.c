@@ -15,7 +15,7 @@ MN_WORDS(schedule, enum mn_schedule_kind, MN_SCHEDULES, [MN_SCHEDULE_CONSTANT] =
 
 mn_status mn_optimizer_open(struct mn_optimizer **out, struct mn_model *model,
                             const struct mn_optimizer_config *config) {
-  *out = NULL;
+  MN_OPENS(out, model, config);
   MN_TRY(mn_optimizer_check(config));
   if (model->optimizer)
     return mn_fail(MN_USAGE, "a second optimizer of a model: close the first, or train by that");
@@ -57,14 +57,16 @@ void mn_optimizer_rates(const struct mn_optimizer *o, double rate, int64_t step,
   out[MN_RATE_SECOND] = 1 / sqrt(1 - pow(o->config.rule.beta2, t));
 }
 
-mn_status mn_optimizer_rate(struct mn_optimizer *o, double rate, int64_t step) {
+mn_status mn_optimizer_rate(struct mn_optimizer *optimizer, double rate, int64_t step) {
+  MN_GIVEN(optimizer);
   if (!isfinite(rate) || rate < 0 || step < 0)
     return mn_fail(MN_USAGE, "the rate %g for step %ld: a finite rate from 0, and a step from 0, work", rate,
                    (long)step);
-  o->rated = 1;
-  mn_optimizer_rates(o, rate, step, o->host_rate);
-  o->config.rule.rate = o->rate;
-  return mn_copy(o->model->device, o->rate, o->host_rate, sizeof o->host_rate);
+  optimizer->rated = 1;
+  mn_optimizer_rates(optimizer, rate, step, optimizer->host_rate);
+  optimizer->config.rule.rate = optimizer->rate;
+  return mn_copy(optimizer->model->device, optimizer->rate, optimizer->host_rate,
+                 sizeof optimizer->host_rate);
 }
 
 void mn_optimizer_at(struct mn_optimizer *o, const double *rate, double *norm) {

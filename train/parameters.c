@@ -30,6 +30,7 @@ static mn_status find(struct mn_tensor **out, double **values, const struct mn_m
 }
 
 mn_status mn_model_get(const struct mn_model *model, const char *name, float *values, int64_t count) {
+  MN_GIVEN(model, name, values);
   struct mn_tensor *t;
   double *wide;
   MN_TRY(find(&t, &wide, model, name, count));
@@ -40,6 +41,7 @@ mn_status mn_model_get(const struct mn_model *model, const char *name, float *va
 }
 
 mn_status mn_model_set(struct mn_model *model, const char *name, const float *values, int64_t count) {
+  MN_GIVEN(model, name, values);
   struct mn_tensor *t;
   double *wide;
   MN_TRY(find(&t, &wide, model, name, count));
@@ -53,6 +55,7 @@ mn_status mn_model_set(struct mn_model *model, const char *name, const float *va
 }
 
 mn_status mn_model_blend(struct mn_model *to, const struct mn_model *from, double share) {
+  MN_GIVEN(to, from);
   int64_t most = 0;
   MN_TRY(check_alone(to));
   if (!(share >= 0 && share <= 1)) return mn_fail(MN_USAGE, "a share of %g: 0 to 1 work", share);
@@ -83,8 +86,8 @@ static char *text_of(const char *text, mn_status *status) {
 }
 
 mn_status mn_model_copy(struct mn_model **out, const struct mn_model *from) {
+  MN_OPENS(out, from);
   struct mn_model *copy;
-  *out = NULL;
   MN_TRY(check_alone(from));
   MN_TRY(mn_model_open(&copy, from->device, &from->config));
   mn_status status = mn_model_blend(copy, from, 1);

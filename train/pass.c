@@ -87,7 +87,7 @@ mn_status mn_pass_record(struct mn_pass **out, struct mn_model *model, const str
 
 mn_status mn_pass_open(struct mn_pass **out, struct mn_model *model, enum mn_pass_kind kind, int64_t rows,
                        double scale, int input_gradient) {
-  *out = NULL;
+  MN_OPENS(out, model);
   if (model->device->ranks)
     return mn_fail(MN_USAGE, "a pass whose batches the caller loads is of one rank; there are %d",
                    model->device->ranks->all.size);

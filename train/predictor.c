@@ -63,7 +63,7 @@ static mn_status open_parts(struct mn_predictor *p) {
 }
 
 mn_status mn_predictor_open(struct mn_predictor **out, struct mn_model *model, int64_t rows) {
-  *out = NULL;
+  MN_OPENS(out, model);
   if (rows < 1) return mn_fail(MN_USAGE, "a predictor of %ld rows: at least 1 is needed", (long)rows);
   if (model->device->ranks)
     return mn_fail(MN_USAGE, "a predictor is of a model on one rank, not among several");
@@ -104,29 +104,32 @@ static mn_status explain(struct mn_predictor *p, const float *x, int64_t n, cons
                  mn_fault_remedy(&fault));
 }
 
-mn_status mn_predict(struct mn_predictor *p, const float *x, int64_t n, float *y) {
-  const struct mn_standard *standard = p->of->standard;
-  struct mn_device *device = p->device;
-  struct mn_operand *in = &p->pass->x->value, *out = &p->pass->y->value;
-  if (n < 0 || n > p->rows)
-    return mn_fail(MN_USAGE, "%ld rows for a predictor of %ld: 0 to %ld work", (long)n, (long)p->rows,
-                   (long)p->rows);
+mn_status mn_predict(struct mn_predictor *predictor, const float *x, int64_t n, float *y) {
+  MN_GIVEN(predictor, x, y);
+  const struct mn_standard *standard = predictor->of->standard;
+  struct mn_device *device = predictor->device;
+  struct mn_operand *in = &predictor->pass->x->value, *out = &predictor->pass->y->value;
+  if (n < 0 || n > predictor->rows)
+    return mn_fail(MN_USAGE, "%ld rows for a predictor of %ld: 0 to %ld work", (long)n, (long)predictor->rows,
+                   (long)predictor->rows);
   if (n == 0) return MN_OK;
-  if (mn_prepared_old(p->of)) MN_TRY(mn_prepare(p->of, device));
-  if (n != in->rows) mn_tape_resize(p->pass->tape, p->pass->x, n);
-  mn_standard_reals(&standard[MN_X], device->real, p->x ? p->x : in->real, x, n, in->cols);
-  if (p->x) MN_TRY(mn_copy(device, in->real, p->x, (size_t)(n * in->cols) * device->real));
+  if (mn_prepared_old(predictor->of)) MN_TRY(mn_prepare(predictor->of, device));
+  if (n != in->rows) mn_tape_resize(predictor->pass->tape, predictor->pass->x, n);
+  mn_standard_reals(&standard[MN_X], device->real, predictor->x ? predictor->x : in->real, x, n, in->cols);
+  if (predictor->x) MN_TRY(mn_copy(device, in->real, predictor->x, (size_t)(n * in->cols) * device->real));
   in->stale = 1;
   MN_TRY(mn_operand_prepare(device, in));
-  MN_TRY(mn_tape_step(p->pass->tape));
-  if (p->y) MN_TRY(mn_download(device, p->y, out->real, (size_t)(n * out->cols) * device->real));
-  const void *reals = p->y ? p->y : out->real;
+  MN_TRY(mn_tape_step(predictor->pass->tape));
+  if (predictor->y)
+    MN_TRY(mn_download(device, predictor->y, out->real, (size_t)(n * out->cols) * device->real));
+  const void *reals = predictor->y ? predictor->y : out->real;
   return mn_standard_undo(&standard[MN_Y], device->real, y, reals, n, out->cols) == 0
              ? MN_OK
-             : explain(p, x, n, reals);
+             : explain(predictor, x, n, reals);
 }
 
 mn_status mn_model_predict(struct mn_model *model, const float *x, int64_t rows, float *y) {
+  MN_GIVEN(model, x, y);
   enum { BATCH = 1024 };
   const int64_t outputs = mn_model_outputs(&model->config);
   struct mn_predictor *p;

@@ -33,6 +33,7 @@ static mn_status check_run(const struct mn_pass *pass, int with_loss) {
 }
 
 mn_status mn_pass_step(struct mn_pass *pass, double *loss, double *correct) {
+  MN_GIVEN(pass, loss);
   int raised;
   MN_TRY(check_run(pass, 1));
   MN_TRY(mn_tape_clear_nonfinite(pass->tape));
@@ -93,14 +94,17 @@ static mn_status load(struct mn_pass *pass, const float *x, const float *y, cons
 }
 
 mn_status mn_pass_arrays(struct mn_pass *pass, const float *x, const float *y) {
+  MN_GIVEN(pass);
   return load(pass, x, y, NULL);
 }
 
 mn_status mn_pass_labelled(struct mn_pass *pass, const float *x, const int32_t *labels) {
+  MN_GIVEN(pass);
   return load(pass, x, NULL, labels);
 }
 
 mn_status mn_pass_forward(struct mn_pass *pass, float *y) {
+  MN_GIVEN(pass, y);
   struct mn_device *device = pass->model->device;
   MN_TRY(check_run(pass, 0));
   MN_TRY(mn_tape_clear_nonfinite(pass->tape));
@@ -110,6 +114,7 @@ mn_status mn_pass_forward(struct mn_pass *pass, float *y) {
 }
 
 mn_status mn_pass_backward(struct mn_pass *pass, const float *dy, float *dx) {
+  MN_GIVEN(pass, dy);
   struct mn_device *device = pass->model->device;
   const struct mn_standard *x = &pass->model->standard[MN_X], *y = &pass->model->standard[MN_Y];
   const int64_t inputs = pass->x->value.cols;
@@ -132,6 +137,7 @@ mn_status mn_pass_backward(struct mn_pass *pass, const float *dy, float *dx) {
 }
 
 mn_status mn_pass_update(struct mn_pass *pass) {
+  MN_GIVEN(pass);
   struct mn_optimizer *optimizer = pass->model->optimizer;
   if (!optimizer) return mn_fail(MN_USAGE, "an update without an open optimizer");
   return mn_optimizer_step(optimizer, pass->tape);

@@ -93,6 +93,7 @@ struct mn_trainer_config mn_trainer_defaults(enum mn_rule_kind rule, int64_t ste
 mn_status mn_trainer_open(struct mn_trainer **out, struct mn_model *model, struct mn_optimizer *optimizer,
                           struct mn_dataset *dataset, const struct mn_trainer_config *config,
                           const struct mn_progress *from) {
+  MN_OPENS(out, model, optimizer, dataset, config);
   struct mn_trainer *t = *out = calloc(1, sizeof *t);
   if (!t) return mn_fail(MN_NO_MEMORY, "no memory for training");
   *t = (struct mn_trainer){.model = model,
@@ -204,15 +205,17 @@ static mn_status collect(void *data) {
 }
 
 /* On the CPU a launch is done when it was given, so there is one at a time. */
-mn_status mn_trainer_run(struct mn_trainer *t, int64_t until,
+mn_status mn_trainer_run(struct mn_trainer *trainer, int64_t until,
                          int (*tell)(void *to, const struct mn_trainer *trainer), void *to) {
+  MN_GIVEN(trainer);
   static const struct mn_ahead calls = {more, fill, give, collect};
-  struct mn_course run = {.trainer = t, .step = t->progress.step, .until = until, .tell = tell, .to = to};
-  struct mn_device *device = t->model->device;
+  struct mn_course run = {
+      .trainer = trainer, .step = trainer->progress.step, .until = until, .tell = tell, .to = to};
+  struct mn_device *device = trainer->model->device;
   const int most = device->type == MN_DEVICE_CPU ? 1 : MN_LAUNCHES;
-  const double read = mn_loader_waited(t->loader);
-  mn_status status = mn_ahead_run(device, &calls, &run, most, &run.under_way, &t->outcome);
-  t->times.reading += mn_loader_waited(t->loader) - read;
+  const double read = mn_loader_waited(trainer->loader);
+  mn_status status = mn_ahead_run(device, &calls, &run, most, &run.under_way, &trainer->outcome);
+  trainer->times.reading += mn_loader_waited(trainer->loader) - read;
   return status;
 }
 

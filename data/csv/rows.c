@@ -124,8 +124,8 @@ static mn_status check_classes(const struct mn_csv *csv) {
 }
 
 mn_status mn_csv_rows(struct mn_dataset **out, struct mn_csv *csv, int targets) {
+  MN_OPENS(out, csv);
   int there = csv->outputs > 0;
-  *out = NULL;
   for (int c = 0; c < csv->table.count; c++) {
     const struct mn_table_column *t = &csv->table.columns[c];
     if (t->source < 0 && targets)
@@ -158,6 +158,7 @@ mn_status mn_csv_rows(struct mn_dataset **out, struct mn_csv *csv, int targets) 
 }
 
 mn_status mn_csv_fill(struct mn_csv *csv, struct mn_dataset *train) {
+  MN_GIVEN(csv, train);
   enum { AT_ONCE = 1 << 16 };
   const int64_t piece = AT_ONCE / csv->inputs > 0 ? AT_ONCE / csv->inputs : 1;
   double *sums = csv->new ? calloc((size_t)((piece + 2) * csv->inputs), sizeof *sums) : NULL;
@@ -259,6 +260,7 @@ static mn_status open_csv(struct mn_csv *csv, const char *path, const struct mn_
 }
 
 mn_status mn_csv_open(struct mn_csv **out, const char *path, const struct mn_csv_config *config) {
+  MN_OPENS(out, path, config);
   struct mn_csv *csv = *out = calloc(1, sizeof *csv);
   if (!csv) return mn_fail(MN_NO_MEMORY, "no memory to open %s", path);
   const mn_status status = open_csv(csv, path, config);

@@ -436,7 +436,7 @@ static mn_status open_parts(struct dataset_file *d, enum mn_part part, const cha
 
 mn_status mn_dataset_open(struct mn_dataset **out, const char *path, enum mn_part part, const char *x_name,
                           const char *y_name, int how) {
-  *out = NULL;
+  MN_OPENS(out, path);
   struct dataset_file *d = calloc(1, sizeof *d);
   if (!d) return mn_fail(MN_NO_MEMORY, "%s: no memory to open it", path);
   d->base = (struct mn_dataset){.read = file_read, .close = file_close, .fingerprinting = &mn_fingerprinting};

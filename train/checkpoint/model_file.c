@@ -33,6 +33,7 @@ static mn_status write_model(struct mn_checkpoint *to, const struct mn_model *mo
 }
 
 mn_status mn_model_save(const struct mn_model *model, const char *path) {
+  MN_GIVEN(model, path);
   struct mn_checkpoint *to;
   int replace;
   if (model->device->ranks)
@@ -45,8 +46,8 @@ mn_status mn_model_save(const struct mn_model *model, const char *path) {
 }
 
 mn_status mn_model_load(struct mn_model **out, struct mn_device *device, const char *path) {
+  MN_OPENS(out, device, path);
   struct mn_checkpoint *from;
-  *out = NULL;
   MN_TRY(mn_checkpoint_load(&from, path));
   mn_status status = mn_model_open(out, device, &from->model);
   if (status == MN_OK) status = mn_snapshot_restore(from, *out, NULL, NULL);

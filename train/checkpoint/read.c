@@ -367,6 +367,7 @@ mn_status mn_checkpoint_read(struct mn_checkpoint **out, const char *path, int *
 }
 
 mn_status mn_checkpoint_load(struct mn_checkpoint **out, const char *path) {
+  MN_OPENS(out, path);
   return read_by(read_all, out, path, NULL);
 }
 

@@ -98,6 +98,7 @@ static mn_status restore_standards(const struct mn_checkpoint *from, struct mn_m
 
 mn_status mn_snapshot_restore(const struct mn_checkpoint *from, struct mn_model *model,
                               struct mn_optimizer *optimizer, struct mn_progress *progress) {
+  MN_GIVEN(from, model);
   if (from->tensor_count != model->count)
     return mn_fail(MN_BAD_DATA, "the checkpoint has %d tensors, and the model %d; one of its own sizes works",
                    from->tensor_count, model->count);

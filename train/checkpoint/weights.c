@@ -69,6 +69,7 @@ mn_status mn_weights_sizes(const char *path, struct mn_model_config *config) {
 }
 
 mn_status mn_snapshot_load_weights(const char *path, struct mn_model *model) {
+  MN_GIVEN(path, model);
   struct mn_checkpoint *weights;
   MN_TRY(mn_describe_model(&weights, model));
   mn_status status = mn_weights_read(weights, path);

@@ -34,9 +34,9 @@ static mn_status set_aside(const char *path, const char *damaged, char *skipped,
 
 mn_status mn_checkpoint_load_newest(struct mn_checkpoint **out, const char *path,
                                     char used[MN_CHECKPOINT_PATH], char *skipped, size_t skipped_size) {
+  MN_OPENS(out, path, used, skipped);
   char damaged[MN_RUN_FILE_BEST + 1] = {0}; /* by number: it is there, and does not verify */
   MN_REQUIRE(skipped_size > 0);
-  *out = NULL;
   used[0] = skipped[0] = 0;
   for (int number = 0; number <= MN_RUN_FILE_BEST; number++) {
     int passed;

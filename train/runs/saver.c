@@ -151,6 +151,7 @@ static void add_array(struct mn_saver *saver, const struct mn_tensor *t, const v
 
 mn_status mn_saver_open(struct mn_saver **out, const char *path, int keep, const struct mn_model *model,
                         const struct mn_optimizer *optimizer) {
+  MN_OPENS(out, path, model);
   struct mn_saver *saver = *out = calloc(1, sizeof *saver);
   if (!saver) return mn_fail(MN_NO_MEMORY, "no memory to save");
   saver->device = model->device;
@@ -186,6 +187,7 @@ mn_status mn_saver_history(struct mn_saver *saver, const struct mn_text *history
 
 mn_status mn_saver_start(struct mn_saver *saver, int what, const struct mn_progress *progress,
                          const struct mn_text *config, int count) {
+  MN_GIVEN(saver);
   const int most = MN_CHECKPOINT_OPTIONS - MN_DESCRIBE_ORDER;
   struct mn_checkpoint *c = saver->checkpoint;
   if (mn_saver_busy(saver)) return mn_fail(MN_USAGE, "a save is running: wait for it by mn_saver_wait");
@@ -218,6 +220,7 @@ mn_status mn_saver_poll(struct mn_saver *saver, int64_t *saved) {
 }
 
 mn_status mn_saver_wait(struct mn_saver *saver, int64_t *saved) {
+  MN_GIVEN(saver);
   join(saver, 1);
   return mn_saver_poll(saver, saved);
 }
