@@ -108,7 +108,7 @@ static mn_status close_all(struct run *r) {
 static void nothing_of_the_program_changes(void **state) {
   char path[] = "/tmp/minnow-XXXXXX";
   struct run r = {0};
-  struct mn_model *loaded = NULL;
+  struct mn_model *loaded = NULL, *missing = NULL;
   struct mn_dataset *file = NULL, *trusted = NULL;
   const int fd = mkstemp(path);
   assert_int_equal(unlink(path), 0);
@@ -125,7 +125,8 @@ static void nothing_of_the_program_changes(void **state) {
   LEAVES(mn_dataset_open(&file, "data/digits.h5", MN_PART_TRAIN, NULL, NULL, MN_Y_REQUIRED));
   assert_true(children > 0);
   LEAVES(mn_model_predict(loaded, x[0], ROWS, out[0]));
-  LEAVES(mn_model_load(&loaded, r.device, "/nowhere") == MN_NO_INPUT ? MN_OK : MN_FAILED);
+  LEAVES(mn_model_load(&missing, r.device, "/nowhere") == MN_NO_INPUT ? MN_OK : MN_FAILED);
+  mn_model_close(loaded);
   LEAVES(close_all(&r));
   mn_dataset_close(file), mn_dataset_close(trusted);
   assert_int_equal(close(fd), 0), assert_int_equal(unlink(path), 0);
