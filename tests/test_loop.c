@@ -178,6 +178,7 @@ static void calls_in_another_order_are_refused(void **state) {
   MUST(mn_pass_open(&pass, model, MN_PASS_TRAIN, ROWS, 1, 0));
   REFUSED(mn_pass_arrays(pass, NULL, y), "without x");
   REFUSED(mn_pass_arrays(pass, x, NULL), "targets y");
+  REFUSED(mn_pass_step(pass, &loss, NULL), "no batch is loaded");
   MUST(mn_pass_arrays(pass, x, y));
   REFUSED(mn_pass_step(pass, &loss, NULL), "no learning rate is set");
   REFUSED(mn_optimizer_rate(optimizer, NAN, 0), "a finite rate");
@@ -200,6 +201,49 @@ static void calls_in_another_order_are_refused(void **state) {
   mn_tape_close(tape);
   REFUSED(mn_device_allocate(device, &memory, 0, 4), "0 elements");
   mn_model_close(model), mn_device_close(device);
+}
+
+/* A backward is of the forward before it, and a batch that was refused is none. */
+static void a_forward_has_one_backward(void **state) {
+  struct mn_device *device = open_or_skip(*state, "fp32");
+  struct loop l = open_loop(device, MN_PASS_SEEDED, &optimizers[0], ROWS),
+              other = open_loop(device, MN_PASS_TRAIN, &optimizers[0], ROWS);
+  struct mn_trainer_config by = mn_trainer_defaults(MN_SGD, 3);
+  struct mn_trainer *trainer;
+  struct mn_evaluator *evaluator;
+  struct mn_saver *saver;
+  struct mn_dataset *rows;
+  struct mn_pass *pass;
+  struct mn_text text = {"note", "one"};
+  float out[ROWS * OUTPUTS];
+  MUST(mn_optimizer_rate(l.optimizer, 0.1, 0));
+  REFUSED(mn_pass_forward(l.pass, out), "no batch is loaded");
+  MUST(mn_pass_arrays(l.pass, x, NULL));
+  REFUSED(mn_pass_backward(l.pass, out, NULL), "without its forward");
+  MUST(mn_pass_forward(l.pass, out));
+  MUST(mn_pass_backward(l.pass, out, NULL));
+  REFUSED(mn_pass_backward(l.pass, out, NULL), "without its forward");
+  MUST(mn_pass_forward(l.pass, out));
+  MUST(mn_pass_arrays(l.pass, x, NULL));
+  REFUSED(mn_pass_backward(l.pass, out, NULL), "without its forward");
+  REFUSED(mn_pass_arrays(l.pass, NULL, NULL), "without x");
+  REFUSED(mn_pass_forward(l.pass, out), "no batch is loaded");
+  MUST(mn_dataset_arrays(&rows, x, y, ROWS, INPUTS, OUTPUTS));
+  REFUSED(mn_trainer_open(&trainer, l.model, other.optimizer, rows, &by, NULL), "the optimizer of another");
+  REFUSED(mn_saver_open(&saver, "/tmp/minnow-none.h5", 1, l.model, other.optimizer),
+          "the optimizer of another");
+  REFUSED(mn_evaluator_open(&evaluator, l.model, rows, MN_PASS_SEEDED, 8, MN_PLACE_AUTO),
+          "an evaluator of kind 4");
+  REFUSED(mn_evaluator_open(&evaluator, l.model, rows, MN_PASS_EVALUATE, 8, (enum mn_place)77), "place 77");
+  REFUSED(mn_pass_open(&pass, l.model, (enum mn_pass_kind)77, 8, 1, 0), "a pass of kind 77");
+  REFUSED(mn_pass_open(&pass, l.model, MN_PASS_EVALUATE, 8, NAN, 0), "a finite scale");
+  MUST(mn_saver_open(&saver, "/tmp/minnow-none.h5", 1, l.model, l.optimizer));
+  REFUSED(mn_saver_start(saver, MN_SAVE_NEWEST, NULL, NULL, 3), "3 texts");
+  REFUSED(mn_saver_start(saver, 77, NULL, NULL, 0), "parts 77");
+  memset(text.value, 'z', sizeof text.value);
+  REFUSED(mn_saver_start(saver, MN_SAVE_NEWEST, NULL, &text, 1), "text 0");
+  mn_saver_close(saver), mn_dataset_close(rows);
+  close_loop(&l), close_loop(&other), mn_device_close(device);
 }
 
 /* ---- members of configs ---- */
@@ -325,6 +369,7 @@ int main(void) {
       BOTH(factors_follow),
       BOTH(a_loss_of_ones_own),
       BOTH(calls_in_another_order_are_refused),
+      BOTH(a_forward_has_one_backward),
       BOTH(members_have_limits),
       BOTH(parameters_go_in_and_out),
   };

@@ -66,6 +66,10 @@ static mn_status open_parts(struct mn_evaluator *e, enum mn_pass_kind kind, enum
 mn_status mn_evaluator_open(struct mn_evaluator **out, struct mn_model *model, struct mn_dataset *dataset,
                             enum mn_pass_kind kind, int64_t batch, enum mn_place place) {
   MN_OPENS(out, model, dataset);
+  if ((kind != MN_PASS_EVALUATE && kind != MN_PASS_PREDICT) || !mn_place_name(place))
+    return mn_fail(MN_USAGE,
+                   "an evaluator of kind %d at place %d: MN_PASS_EVALUATE, and one of the places, work",
+                   (int)kind, (int)place);
   struct mn_evaluator *e = *out = calloc(1, sizeof *e);
   if (!e) return mn_fail(MN_NO_MEMORY, "no memory for an evaluation");
   *e = (struct mn_evaluator){.model = model, .dataset = dataset};

@@ -1,7 +1,6 @@
 /* Comparing the members of a config with their limits. */
 #include "train/limits.h"
 
-#include <inttypes.h>
 #include <math.h>
 #include <stdint.h>
 #include <stdio.h>
@@ -44,10 +43,8 @@ mn_status mn_limits_check(const char *what, const void *config, const struct mn_
     }
     if (l->kind == MN_LIMIT_INT64)
       memcpy(&whole, at, sizeof whole), value = (double)whole;
-    else if (l->kind == MN_LIMIT_DOUBLE)
-      memcpy(&value, at, sizeof value);
     else
-      value = number;
+      memcpy(&value, at, sizeof value);
     MN_TRY(check_number(what, l, value));
   }
   return MN_OK;

@@ -9,7 +9,7 @@
 struct mn_limit {
   const char *name; /* NULL ends a table */
   size_t offset;    /* in the config */
-  enum mn_limit_kind { MN_LIMIT_INT, MN_LIMIT_INT64, MN_LIMIT_DOUBLE, MN_LIMIT_WORD } kind;
+  enum mn_limit_kind { MN_LIMIT_INT64, MN_LIMIT_DOUBLE, MN_LIMIT_WORD } kind;
   double least, most;       /* of numbers, which are finite */
   int above;                /* greater than `least`, not the same */
   const char *const *words; /* of an enum: its words, which end with NULL */

@@ -12,8 +12,9 @@
  *             mn_pass_arrays and mn_pass_step (or mn_pass_forward and mn_pass_backward), and mn_pass_update
  *
  * Errors: a call that can fail returns a status, and mn_message() says what, with its value and what would
- * do. After an error each `out` is NULL, every …_close accepts NULL, and nothing that existed is harmed. An
- * argument that is NULL where nothing says that it may be is MN_USAGE. Every status may be MN_NO_MEMORY too.
+ * do. After an error each `out` is NULL, every …_close accepts NULL, and nothing that existed is harmed. A
+ * NULL where nothing says that it may be one is MN_USAGE. Every status may be MN_NO_MEMORY too. Functions
+ * that return no status, but the closes, take no NULL.
  *
  * Ownership: what an …_open gives is the caller's, to be closed; what it was opened on is borrowed until
  * then. So close in the opposite order. Configs and texts are copied, arrays of rows are borrowed.
@@ -65,7 +66,7 @@ typedef enum mn_status {
   MN_NO_MEMORY = 71,  /* host or device memory, threads */
   MN_NO_CREATE = 73,  /* an output that exists already, or cannot be created */
   MN_IO = 74,         /* reading or writing failed on the way, a full disk included */
-  MN_INTERRUPTED = 75 /* stopped by the caller */
+  MN_INTERRUPTED = 75 /* stopped by a flag that the caller gave */
 } mn_status;
 #endif
 
@@ -165,7 +166,7 @@ MN_CHECKED mn_status mn_csv_rows(struct mn_dataset **out, struct mn_csv *csv, in
  * the table's. */
 MN_CHECKED mn_status mn_csv_fill(struct mn_csv *csv, struct mn_dataset *train);
 
-/* The text of the column `id` in a row of the file; valid until mn_csv_close. */
+/* The text of the column `id` in a row of the file; valid until mn_csv_close; NULL without an `id`. */
 const char *mn_csv_id(const struct mn_csv *csv, int64_t row);
 
 /* What became of the columns, for people: a line for each of the first few numbers, or NULL. */
@@ -352,8 +353,8 @@ MN_CHECKED mn_status mn_trainer_open(struct mn_trainer **out, struct mn_model *m
 void mn_trainer_close(struct mn_trainer *trainer);
 
 /* Takes steps until step `until` is done, and waits for the device. After each calls `tell`, unless that is
- * NULL, which ends the run by other than 0. MN_FAILED: training diverged; the message names step, tensor and
- * row, and all is as before that step. Errors are returned again at each later call. */
+ * NULL; if it returns other than 0 the run ends, with MN_OK. MN_FAILED: training diverged; the message names
+ * step, tensor and row, and all is as before that step. Errors are returned again at each later call. */
 MN_CHECKED mn_status mn_trainer_run(struct mn_trainer *trainer, int64_t until,
                                     int (*tell)(void *to, const struct mn_trainer *trainer), void *to);
 const struct mn_progress *mn_trainer_progress(const struct mn_trainer *trainer); /* after the last step */
@@ -375,8 +376,9 @@ enum mn_pass_kind {
 };
 #endif
 
-/* Passes over batches of `rows` rows. `scale` multiplies the loss's gradient: 1/accumulate. input_gradient:
- * x's gradient is wanted too. MN_USAGE: nothing to train, for lack of an open optimizer. */
+/* Passes over batches of `rows` rows. `scale` multiplies the loss's gradient, by 1/accumulate; a dy of the
+ * caller's has it already. input_gradient: x's gradient is wanted too. MN_USAGE: nothing to train, for lack
+ * of an open optimizer. */
 MN_CHECKED mn_status mn_pass_open(struct mn_pass **out, struct mn_model *model, enum mn_pass_kind kind,
                                   int64_t rows, double scale, int input_gradient);
 void mn_pass_close(struct mn_pass *pass);
@@ -399,7 +401,8 @@ MN_CHECKED mn_status mn_pass_step(struct mn_pass *pass, double *loss, double *co
 MN_CHECKED mn_status mn_pass_forward(struct mn_pass *pass, float *y);
 MN_CHECKED mn_status mn_pass_backward(struct mn_pass *pass, const float *dy, float *dx);
 
-/* Ends a step, after all of its batches. */
+/* Ends a step, after all of its batches. With accumulate 1 and without clipping mn_pass_step or
+ * mn_pass_backward has taken it already, in the products that compute the gradients. */
 MN_CHECKED mn_status mn_pass_update(struct mn_pass *pass);
 
 /* ---- scores and predictions ---- */
@@ -424,8 +427,8 @@ void mn_predictor_close(struct mn_predictor *predictor);
 /* y [n, K] of x [n, I], 0 ≤ n ≤ rows: in the targets' units or, of classes, what softmax is applied to. On
  * the CPU a row's y has the same bytes whatever the other rows, except in fp16. It allocates nothing and
  * takes no lock, but for the first call after the model has learned; while it learns, none may predict.
- * MN_BAD_DATA: a value of x is not finite. MN_FAILED: a value of y would not be. Cost: a row of 16 → 64 → 3
- * takes 0.5 us on one core. */
+ * MN_BAD_DATA: a value of x is not finite. MN_FAILED: a value of y would not be. `make
+ * predicting` times it. */
 MN_CHECKED mn_status mn_predict(struct mn_predictor *predictor, const float *x, int64_t n, float *y);
 
 /* The same by a predictor of its own, for any number of rows. */
@@ -459,12 +462,12 @@ enum { MN_CHECKPOINT_PATH = 4096 }; /* bytes of a path */
 #endif
 
 /* Saves checkpoints of a run beside training: a snapshot is taken at once, and a thread writes it, whole or
- * not at all, to `path`; the file there moves to path.1 and so on, so that `keep` stay. The memory is taken
- * here. */
+ * not at all, to `path`. The file there moves, a.h5 to a.1.h5 and so on, so that `keep` stay. The memory is
+ * taken here. */
 MN_CHECKED mn_status mn_saver_open(struct mn_saver **out, const char *path, int keep,
                                    const struct mn_model *model, const struct mn_optimizer *optimizer);
 /* what: MN_SAVE_NEWEST, MN_SAVE_BEST, which goes to best.h5 beside it, or both. config: `count` texts of the
- * caller's. MN_USAGE: a save is running. */
+ * caller's. Without `progress` the model alone is saved. MN_USAGE: a save is running. */
 MN_CHECKED mn_status mn_saver_start(struct mn_saver *saver, int what, const struct mn_progress *progress,
                                     const struct mn_text *config, int count);
 int mn_saver_busy(struct mn_saver *saver);
@@ -473,9 +476,10 @@ int mn_saver_busy(struct mn_saver *saver);
 MN_CHECKED mn_status mn_saver_wait(struct mn_saver *saver, int64_t *saved);
 void mn_saver_close(struct mn_saver *saver); /* waits too */
 
-/* Reads and verifies a checkpoint: of the newest, path, path.1 … that is whole, whose name goes to `used`; to
- * `skipped`, for people, those that were damaged. Restoring gives its parameters, the optimizer's state and
- * the progress (each unless NULL) to a model of its sizes. MN_BAD_DATA: it is damaged or does not fit. */
+/* Reads and verifies a checkpoint. Of the newest: a.h5, a.1.h5 … or else best.h5 beside them that is whole;
+ * its name goes to `used`, and to `skipped`, for people, those that were damaged, which are renamed
+ * (a.damaged-1.h5), or missing. Restoring gives its parameters, the optimizer's state and the progress (these
+ * two unless NULL) to a model of its sizes. MN_BAD_DATA: it is damaged or does not fit. */
 MN_CHECKED mn_status mn_checkpoint_load(struct mn_checkpoint **out, const char *path);
 MN_CHECKED mn_status mn_checkpoint_load_newest(struct mn_checkpoint **out, const char *path,
                                                char used[MN_CHECKPOINT_PATH], char *skipped,

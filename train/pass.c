@@ -1,6 +1,7 @@
 /* Recording passes over a model, and loading batches. */
 #include "train/pass.h"
 
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -88,6 +89,9 @@ mn_status mn_pass_record(struct mn_pass **out, struct mn_model *model, const str
 mn_status mn_pass_open(struct mn_pass **out, struct mn_model *model, enum mn_pass_kind kind, int64_t rows,
                        double scale, int input_gradient) {
   MN_OPENS(out, model);
+  if (kind < MN_PASS_PREDICT || kind > MN_PASS_SEEDED || !isfinite(scale))
+    return mn_fail(MN_USAGE, "a pass of kind %d with scale %g: 0 to %d, and a finite scale, work", (int)kind,
+                   scale, (int)MN_PASS_SEEDED);
   if (model->device->ranks)
     return mn_fail(MN_USAGE, "a pass whose batches the caller loads is of one rank; there are %d",
                    model->device->ranks->all.size);
@@ -142,6 +146,7 @@ mn_status mn_pass_load(struct mn_pass *pass, const void *x, const void *y) {
   struct mn_device *device = pass->model->device;
   if (pass->x->outside) return mn_fail(MN_USAGE, "a pass over batches of the device's loads none itself");
   if (!x) return mn_fail(MN_USAGE, "a batch without x");
+  pass->loaded = 1, pass->ran = 0;
   if (!pass->reads_y) y = NULL;
   if (y && !pass->target)
     MN_TRY(

@@ -22,8 +22,9 @@ struct mn_pass {
   int64_t targets, first_target; /* K and 0; with shards and a fused loss, the columns of this shard */
   int32_t *labels;               /* [rows] on the device; read under cross-entropy */
   int reads_y;                   /* it has a loss: targets or labels */
-  int64_t rows;                  /* of a batch, which this rank computes, */
-  int64_t batch;                 /* and all replicas' (kernels/ranks/collectives.h); alone the same */
+  int loaded, ran; /* a batch was loaded; a forward has run on it, whose backward has not (train/steps.h) */
+  int64_t rows;    /* of a batch, which this rank computes, */
+  int64_t batch;   /* and all replicas' (kernels/ranks/collectives.h); alone the same */
 };
 
 struct mn_pass_config {

@@ -5,13 +5,10 @@
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
 
 #include "train/fault.h"
 #include "train/fit.h"
 #include "train/prepared.h"
-
-/* ---- the predictor ---- */
 
 struct mn_predictor {
   struct mn_model *of, view; /* view: the same model on `device`, with prepared weights; owns nothing */

@@ -27,6 +27,8 @@ static mn_status check_run(const struct mn_pass *pass, int with_loss) {
     return mn_fail(MN_USAGE, with_loss ? "a pass without a loss has no step: take mn_pass_forward"
                                        : "a pass with a loss: take mn_pass_step");
   if (pass->x->outside) return mn_fail(MN_USAGE, "a pass over batches of the device's is not run like this");
+  if (!pass->loaded)
+    return mn_fail(MN_USAGE, "no batch is loaded: call mn_pass_arrays or mn_pass_labelled first");
   if (pass->tape->training && o && !o->rated)
     return mn_fail(MN_USAGE, "no learning rate is set: call mn_optimizer_rate first");
   return MN_OK;
@@ -69,7 +71,8 @@ static mn_status download(struct mn_device *device, const struct mn_standard *s,
   void *reals = malloc(bytes);
   if (!reals) return mn_fail(MN_NO_MEMORY, "no memory for %ld rows of %ld", (long)rows, (long)cols);
   mn_status status = mn_download(device, reals, from, bytes);
-  if (status == MN_OK) (void)mn_standard_undo(s, device->real, to, reals, rows, cols);
+  if (status == MN_OK && mn_standard_undo(s, device->real, to, reals, rows, cols) != 0)
+    status = mn_fail(MN_FAILED, "a value is not finite, or beyond a float's range");
   free(reals);
   return status;
 }
@@ -78,6 +81,7 @@ static mn_status load(struct mn_pass *pass, const float *x, const float *y, cons
   struct mn_device *device = pass->model->device;
   const struct mn_standard *standard = pass->model->standard;
   struct mn_operand *in = &pass->x->value;
+  pass->loaded = pass->ran = 0;
   if (pass->x->outside || !x) return mn_fail(MN_USAGE, "a batch without x, or a pass that loads none itself");
   if (pass->reads_y && (pass->target ? !y : !labels))
     return mn_fail(MN_USAGE, pass->target ? "the mean squared error is of targets y, not of labels"
@@ -85,12 +89,15 @@ static mn_status load(struct mn_pass *pass, const float *x, const float *y, cons
   MN_TRY(upload(device, &standard[MN_X], in->real, x, pass->rows, in->cols));
   in->stale = 1;
   MN_TRY(mn_operand_prepare(device, in));
-  if (!pass->reads_y) return MN_OK;
   if (pass->target)
-    return upload(device, &standard[MN_Y], pass->target->value.real, y, pass->rows, pass->targets);
-  MN_TRY(mn_labels_check(labels, 0, pass->rows, pass->targets, "the batch", "the model"));
-  MN_TRY(mn_copy(device, pass->labels, labels, (size_t)pass->rows * sizeof *labels));
-  return mn_synchronize(device);
+    MN_TRY(upload(device, &standard[MN_Y], pass->target->value.real, y, pass->rows, pass->targets));
+  if (pass->reads_y && !pass->target) {
+    MN_TRY(mn_labels_check(labels, 0, pass->rows, pass->targets, "the batch", "the model"));
+    MN_TRY(mn_copy(device, pass->labels, labels, (size_t)pass->rows * sizeof *labels));
+    MN_TRY(mn_synchronize(device));
+  }
+  pass->loaded = 1;
+  return MN_OK;
 }
 
 mn_status mn_pass_arrays(struct mn_pass *pass, const float *x, const float *y) {
@@ -109,8 +116,11 @@ mn_status mn_pass_forward(struct mn_pass *pass, float *y) {
   MN_TRY(check_run(pass, 0));
   MN_TRY(mn_tape_clear_nonfinite(pass->tape));
   MN_TRY(mn_tape_forward(pass->tape));
-  MN_TRY(download(device, &pass->model->standard[MN_Y], y, pass->y->value.real, pass->rows, pass->targets));
-  return tell_nonfinite(pass);
+  const mn_status read =
+      download(device, &pass->model->standard[MN_Y], y, pass->y->value.real, pass->rows, pass->targets);
+  MN_TRY(tell_nonfinite(pass)); /* which says where */
+  pass->ran = read == MN_OK;
+  return read;
 }
 
 mn_status mn_pass_backward(struct mn_pass *pass, const float *dy, float *dx) {
@@ -127,13 +137,18 @@ mn_status mn_pass_backward(struct mn_pass *pass, const float *dy, float *dx) {
     status = mn_fail(MN_NO_MEMORY, "no memory for a backward");
   else if (!pass->tape->training || pass->reads_y)
     status = mn_fail(MN_USAGE, "a backward with a gradient of one's own is MN_PASS_SEEDED's");
-  else if (!dy || (dx && !pass->x->needs_gradient))
-    status = mn_fail(MN_USAGE, "a backward without dy, or with dx of a pass that was opened without it");
+  else if (dx && !pass->x->needs_gradient)
+    status = mn_fail(MN_USAGE, "a backward with dx, of a pass that was opened without x's gradient");
+  else if (!pass->ran)
+    status = mn_fail(MN_USAGE, "a backward without its forward: call mn_pass_forward before each");
+  pass->ran = 0;
   if (status == MN_OK) status = upload(device, &of_dy, pass->y->gradient, dy, pass->rows, pass->targets);
   if (status == MN_OK) status = mn_tape_backward(pass->tape);
-  if (status == MN_OK && dx) status = download(device, &of_dx, dx, pass->x->gradient, pass->rows, inputs);
+  mn_status read = MN_OK;
+  if (status == MN_OK && dx) read = download(device, &of_dx, dx, pass->x->gradient, pass->rows, inputs);
   free(none);
-  return status == MN_OK ? tell_nonfinite(pass) : status;
+  if (status == MN_OK) status = tell_nonfinite(pass);
+  return status == MN_OK ? read : status;
 }
 
 mn_status mn_pass_update(struct mn_pass *pass) {

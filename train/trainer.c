@@ -94,6 +94,7 @@ mn_status mn_trainer_open(struct mn_trainer **out, struct mn_model *model, struc
                           struct mn_dataset *dataset, const struct mn_trainer_config *config,
                           const struct mn_progress *from) {
   MN_OPENS(out, model, optimizer, dataset, config);
+  if (optimizer->model != model) return mn_fail(MN_USAGE, "a trainer of a model by the optimizer of another");
   struct mn_trainer *t = *out = calloc(1, sizeof *t);
   if (!t) return mn_fail(MN_NO_MEMORY, "no memory for training");
   *t = (struct mn_trainer){.model = model,

@@ -278,7 +278,7 @@ void mn_csv_close(struct mn_csv *csv) {
 
 const char *mn_csv_id(const struct mn_csv *csv, int64_t row) {
   const struct mn_csv_ids *ids = &csv->file.column[csv->id].ids;
-  return ids->texts + ids->starts[csv->file.header + row];
+  return ids->texts ? ids->texts + ids->starts[csv->file.header + row] : NULL;
 }
 
 const char *mn_csv_input(const struct mn_csv *csv, int64_t input) {

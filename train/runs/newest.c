@@ -36,7 +36,7 @@ mn_status mn_checkpoint_load_newest(struct mn_checkpoint **out, const char *path
                                     char used[MN_CHECKPOINT_PATH], char *skipped, size_t skipped_size) {
   MN_OPENS(out, path, used, skipped);
   char damaged[MN_RUN_FILE_BEST + 1] = {0}; /* by number: it is there, and does not verify */
-  MN_REQUIRE(skipped_size > 0);
+  if (skipped_size < 1) return mn_fail(MN_USAGE, "no room for the names of files that are skipped");
   used[0] = skipped[0] = 0;
   for (int number = 0; number <= MN_RUN_FILE_BEST; number++) {
     int passed;

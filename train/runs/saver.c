@@ -152,6 +152,8 @@ static void add_array(struct mn_saver *saver, const struct mn_tensor *t, const v
 mn_status mn_saver_open(struct mn_saver **out, const char *path, int keep, const struct mn_model *model,
                         const struct mn_optimizer *optimizer) {
   MN_OPENS(out, path, model);
+  if (optimizer && optimizer->model != model)
+    return mn_fail(MN_USAGE, "a saver of a model with the optimizer of another");
   struct mn_saver *saver = *out = calloc(1, sizeof *saver);
   if (!saver) return mn_fail(MN_NO_MEMORY, "no memory to save");
   saver->device = model->device;
@@ -191,8 +193,14 @@ mn_status mn_saver_start(struct mn_saver *saver, int what, const struct mn_progr
   const int most = MN_CHECKPOINT_OPTIONS - MN_DESCRIBE_ORDER;
   struct mn_checkpoint *c = saver->checkpoint;
   if (mn_saver_busy(saver)) return mn_fail(MN_USAGE, "a save is running: wait for it by mn_saver_wait");
-  if (count < 0 || count > most)
+  if (count < 0 || count > most || (count > 0 && !config))
     return mn_fail(MN_USAGE, "%d texts for a checkpoint's /config: 0 to %d work", count, most);
+  if (what < 1 || what > (MN_SAVE_NEWEST | MN_SAVE_BEST))
+    return mn_fail(MN_USAGE, "parts %d of a save: 1 to 3 work", what);
+  for (int i = 0; i < count; i++)
+    if (!config[i].name[0] || !memchr(config[i].name, 0, MN_TEXT_NAME) ||
+        !memchr(config[i].value, 0, MN_TEXT_VALUE))
+      return mn_fail(MN_USAGE, "text %d for a checkpoint's /config has no name, or no end", i);
   saver->what = what;
   if (what & MN_SAVE_BEST) MN_TRY(mn_checkpoint_best(saver->best, saver->path));
   c->alone = !progress;
