@@ -43,26 +43,6 @@ struct mn_dataset {
   void (*close)(struct mn_dataset *dataset); /* mn_dataset_close calls it or, if it is NULL, free */
 };
 
-enum mn_part { MN_PART_TRAIN, MN_PART_TEST, MN_PART_ALL };
-
-/* The caller's rows: x [rows, inputs] and targets y [rows, outputs], row-major; outputs is 0 without targets.
- * The arrays are borrowed until mn_dataset_close, and must not change while a trainer or an evaluator is open
- * on the dataset. MN_USAGE: rows or inputs below 1, outputs below 0, or an array that is NULL;
- * MN_NO_MEMORY. */
-MN_API mn_status mn_dataset_arrays(struct mn_dataset **out, const float *x, const float *y, int64_t rows,
-                                   int64_t inputs, int64_t outputs);
-/* The same with class labels [rows], which are read here. MN_BAD_DATA: a label below 0. */
-MN_API mn_status mn_dataset_labelled(struct mn_dataset **out, const float *x, const int32_t *labels,
-                                     int64_t rows, int64_t inputs);
-
-MN_API void mn_dataset_close(struct mn_dataset *dataset); /* NULL is fine */
-
-/* The members, for programs that do not know the struct. */
-MN_API int64_t mn_dataset_rows(const struct mn_dataset *dataset);
-MN_API int64_t mn_dataset_inputs(const struct mn_dataset *dataset);
-MN_API int64_t mn_dataset_outputs(const struct mn_dataset *dataset);
-MN_API int mn_dataset_classes(const struct mn_dataset *dataset);
-
 /* For a `read`: MN_USAGE if the dataset lacks these rows or that y, or if no real has `real` bytes. */
 mn_status mn_dataset_check_read(const struct mn_dataset *dataset, int64_t first, int64_t count, size_t real,
                                 const void *y);

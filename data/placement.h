@@ -52,8 +52,7 @@ mn_status mn_read_rows(struct mn_dataset *dataset, const struct mn_rows_form *fo
 
 /* ---- places ---- */
 
-enum mn_place { MN_PLACE_AUTO, MN_PLACE_DEVICE, MN_PLACE_HOST, MN_PLACE_FILE, MN_PLACES };
-
+enum { MN_PLACES = MN_PLACE_FILE + 1 };
 /* The word for a place, such as "device", or NULL. */
 extern const char *const mn_place_words[]; /* NULL behind the last */
 const char *mn_place_name(enum mn_place place);

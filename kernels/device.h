@@ -5,17 +5,6 @@
 
 #include "kernels/kernels.h"
 
-/* name: "cpu", "cuda", "cuda:1" or "auto", which takes the GPU when one is there, else the CPU. precision:
- * one of mn_precision_words. threads: the most that compute on the CPU; 0: what OpenMP would take for the
- * calling thread (OMP_NUM_THREADS, omp_set_num_threads) or, without OMP_NUM_THREADS, no more than the cores
- * that affinity and quota leave. No setting of OpenMP's changes. `*out` is the caller's.
- * MN_USAGE: no such word, or number of threads.
- * MN_NO_DEVICE: no driver, no GPU, a build without CUDA, or a precision that the GPU (below sm_80) lacks.
- * MN_NO_MEMORY: on the CPU also for what its products take (mn_team_take). */
-MN_API mn_status mn_device_open(struct mn_device **out, const char *name, const char *precision, int threads);
-MN_API void mn_device_close(struct mn_device *device); /* NULL is fine */
-MN_API const char *mn_device_name(const struct mn_device *device);
-
 /* `count` (> 0) elements of `size` bytes on the device, not initialised, to be freed by mn_device_release
  * with the same count and size (NULL is fine). MN_NO_MEMORY. */
 MN_C mn_status mn_device_allocate(struct mn_device *device, void **out, int64_t count, size_t size);

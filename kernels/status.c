@@ -26,6 +26,10 @@ const char *mn_message(void) {
   return message;
 }
 
+const char *mn_version(void) {
+  return MINNOW_VERSION;
+}
+
 void mn_abort(const char *file, int line, const char *condition) {
   fprintf(stderr, "minnow: %s:%d: broken invariant: %s\n", file, line, condition);
   abort();

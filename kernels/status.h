@@ -12,8 +12,10 @@
 #include <stdint.h>
 #include <string.h>
 
-/* MN_C declares a function with C linkage, also if a .cu file includes the header. MN_API does the same
- * and exports it from libminnow.so, for train/minnow.h or minnow_torch; everything else is hidden. */
+#include "train/minnow.h"
+
+/* MN_C declares a function with C linkage, also if a .cu file includes the header. MN_API does the same and
+ * exports it from libminnow.so, for minnow_torch; else that exports what train/minnow.h declares. */
 #ifdef __cplusplus
 #define MN_C extern "C"
 #else
@@ -21,29 +23,12 @@
 #endif
 #define MN_API MN_C __attribute__((visibility("default")))
 
-typedef enum mn_status {
-  MN_OK = 0,
-  MN_FAILED = 1,       /* a check failed, or training diverged */
-  MN_USAGE = 64,       /* arguments that cannot be */
-  MN_BAD_DATA = 65,    /* a file whose content is wrong */
-  MN_NO_INPUT = 66,    /* a file that is not there or cannot be read */
-  MN_NO_DEVICE = 69,   /* no GPU, or one without the requested feature */
-  MN_LIBRARY = 70,     /* CUDA, cuBLASLt or HDF5 failed */
-  MN_NO_MEMORY = 71,   /* host or device memory */
-  MN_NO_CREATE = 73,   /* an output that exists already, or cannot be created */
-  MN_IO = 74,          /* reading or writing failed on the way, a full disk included */
-  MN_INTERRUPTED = 75, /* stopped by a signal, resumable */
-} mn_status;
-
 /* Bytes of a message, with its end: a longer one is cut off. */
 enum { MN_MESSAGE = 4096 };
 
 /* Sets the calling thread's message (printf-like: what, its value, and what would do) and returns `status`.
  */
 MN_C mn_status mn_fail(mn_status status, const char *format, ...) __attribute__((format(printf, 2, 3)));
-
-/* The calling thread's last message: valid until its next mn_fail; "" before the first. */
-MN_API const char *mn_message(void);
 
 /* Prints file, line and the broken condition to stderr and aborts. */
 MN_C void mn_abort(const char *file, int line, const char *condition) __attribute__((noreturn));

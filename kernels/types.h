@@ -181,24 +181,18 @@ struct mn_block {
   enum mn_narrow narrow; /* CUDA, MN_BLOCK and MN_BLOCK_BACKWARD */
 };
 
-/* How a weight w follows its gradient, with g = scale·gradient. Both are PyTorch's rules.
+/* How a weight w follows its gradient by struct mn_rule, with g = scale·gradient, or the gradient if scale is
+ * NULL. Both are PyTorch's rules.
  *
  * MN_SGD:   g += weight_decay·w;  m = momentum·m + g;  w −= rate·(nesterov ? g + momentum·m : m).
  * MN_ADAMW: w −= rate·weight_decay·w;  m = beta1·m + (1 − beta1)·g;  v = beta2·v + (1 − beta2)·g²;
- *           w −= rate·first·m / (√v·second + eps), with first and second undoing that m and v started at 0.
+ *           w −= rate·first·m / (√v·second + eps), with first = 1/(1 − beta1ᵗ) and second = 1/√(1 − beta2ᵗ)
+ *           in step t, from 1 on.
  *
- * What changes from step to step sits in the device's memory, so that a recorded step can be replayed. */
-enum mn_rule_kind { MN_SGD, MN_ADAMW, MN_RULES };
+ * What changes from step to step, the rule's rate [MN_RATES] (SGD reads rate[MN_RATE] alone) and scale, sits
+ * in the device's memory, so that a recorded step can be replayed. */
 enum { MN_RATE, MN_RATE_FIRST, MN_RATE_SECOND, MN_RATES };
-struct mn_rule {
-  const double *rate; /* [MN_RATES] of AdamW: rate, first = 1/(1 − beta1ᵗ) and second = 1/√(1 − beta2ᵗ) of
-                         step t, from 1 on; SGD reads rate[MN_RATE] alone */
-  const double *scale; /* from clipping; NULL: 1 */
-  double momentum, weight_decay;
-  int nesterov;
-  enum mn_rule_kind kind;
-  double beta1, beta2, eps;
-};
+enum { MN_RULES = MN_ADAMW + 1 };
 
 /* Whether a rule keeps m, and v. */
 static inline int mn_rule_keeps_m(const struct mn_rule *rule) {

@@ -12,25 +12,7 @@
  * train/model.c's list. */
 
 enum { MN_LAYER_PARAMETERS = 4 }; /* the most a kind has */
-
-struct mn_parameter {
-  char name[64]; /* PyTorch's, within the layer ("fc.weight") or the model ("blocks.0.fc.weight") */
-  int rank;      /* 2: [rows, cols], read by a GEMM; 1: [cols] with rows 1 */
-  int64_t rows, cols;
-  double initial, bound; /* values of a new model: uniform on ±bound or, if that is 0, all `initial` */
-};
-
-/* Which of a block's operations are fused. Same results, different speed. */
-enum mn_plan {
-  MN_PLAN_NONE,            /* linear, norm, activation, sum */
-  MN_PLAN_ACTIVATION,      /* linear, norm, activation+sum */
-  MN_PLAN_NORM_ACTIVATION, /* linear, norm+activation, sum */
-  MN_PLAN_TAIL,            /* linear, norm+activation+sum */
-  MN_PLAN_LINEAR_NORM,     /* linear+norm, activation+sum */
-  MN_PLAN_BLOCK,           /* all in one */
-  MN_PLAN_STACK,           /* the same, and a narrow stack of them in one where it fits (layers/stack.h) */
-  MN_PLANS,
-};
+enum { MN_PLANS = MN_PLAN_STACK + 1 };
 
 struct mn_layer {
   const struct mn_layer_kind *kind;

@@ -1,10 +1,6 @@
-/* Prints the sizes of the public structs, the offsets of their members, and the values of enumerators: by
- * train/minnow.h, or with INTERNAL by the headers that the library is compiled with. */
+/* Prints the sizes of train/minnow.h's structs, the offsets of their members, and the values of enumerators. */
 #include <stdio.h>
-#ifdef INTERNAL
-#include "tests/all.h"
-#define MINNOW_TYPES
-#endif
+
 #include "train/minnow.h"
 
 #define SIZE(of) printf("%s %zu\n", #of, sizeof(struct of))

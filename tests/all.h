@@ -14,14 +14,10 @@
 #include "train/check/check.h"           /* gradient checks */
 #include "train/checkpoint/checkpoint.h" /* checkpoints; models and weights alone */
 #include "train/defaults.h"
-#include "train/evaluate.h" /* evaluation, prediction */
-#include "train/fit.h"      /* units of x and y */
-#include "train/parameters.h"
-#include "train/predictor.h" /* predictions from memory */
+#include "train/evaluate.h"  /* evaluation, prediction */
+#include "train/fit.h"       /* units of x and y */
 #include "train/runs/runs.h" /* saving and resuming runs */
 #include "train/speed.h"
-#include "train/steps.h"
 #include "train/trainer.h" /* training; models and passes: train/model.h, train/pass.h */
-#include "train/version.h"
 
 #endif

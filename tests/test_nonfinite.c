@@ -327,7 +327,7 @@ static void an_evaluation_names_its_rows(void **state) {
 static void there_is_no_third_way(void **state) {
   struct run r;
   struct made data = make(0);
-  data.on_nonfinite = MN_NONFINITES;
+  data.on_nonfinite = (enum mn_nonfinite)MN_NONFINITES;
   assert_int_equal(try_to_open(&r, *state, &skips[0], MN_PLACE_AUTO, &data, NULL), MN_USAGE);
   assert_null(r.trainer);
   close_run(&r);

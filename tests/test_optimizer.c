@@ -385,7 +385,7 @@ static void impossible_settings_are_refused(void **state) {
       {.clip = -1, .accumulate = 1},
       {.clip = NAN, .accumulate = 1},
       {.accumulate = 0},
-      {.rule = {.kind = MN_RULES}, .accumulate = 1},
+      {.rule = {.kind = (enum mn_rule_kind)MN_RULES}, .accumulate = 1},
       {.rule = {.beta1 = 0.9}, .accumulate = 1},
       {.rule = {.eps = 1e-8}, .accumulate = 1},
       {.rule = {.kind = MN_ADAMW, .beta1 = 0.9, .beta2 = 0.999, .eps = 1e-8, .momentum = 0.9},

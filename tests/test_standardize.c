@@ -8,7 +8,6 @@
 #include "train/checkpoint/checkpoint.h"
 #include "train/evaluate.h"
 #include "train/fit.h"
-#include "train/predictor.h"
 
 enum { ROWS = 700, COLS = 5 };
 

@@ -16,20 +16,7 @@
 #define MN_SMALL_ROWS 16384
 #define MN_X_DEVIATIONS 6
 
-struct mn_defaults {
-  struct mn_model_config model;
-  struct mn_optimizer_config optimizer;
-  struct mn_trainer_config trainer;
-  int64_t steps; /* of the whole run, by which decay and schedule go: mn_trainer_run's `until` */
-};
-
-/* The configs of `minnow train --hidden …` with `epochs` (0: the default number of them) on rows of a file or
- * of arrays. `hidden`: the widths of `depth` blocks. Also call mn_model_standardize_by, before the trainer is
- * opened. MN_USAGE: no such depth or epochs, or rows without targets. */
-MN_API mn_status mn_defaults(struct mn_defaults *out, const struct mn_dataset *rows, const int64_t *hidden,
-                             int depth, int64_t epochs);
-
-/* The same, one by one. The most groups, at most 8, that divide every width and leave each group four
+/* Parts of mn_defaults. The most groups, at most 8, that divide every width and leave each group four
  * channels, or 1; rows a batch; steps of `epochs` passes (0: the default number, and at least MN_LEAST_STEPS)
  * in batches of `each`, −1 if they cannot be counted; AdamW's decay over so many steps. */
 int64_t mn_default_groups(const int64_t *hidden, int64_t depth);
@@ -41,13 +28,8 @@ int64_t mn_default_measured(int64_t width, int64_t rows);
 /* The loss that the targets are for, and a head unless the last block has the targets' width. */
 void mn_default_outputs(struct mn_model_config *model, const struct mn_dataset *rows);
 
-/* Takes from rows what they are standardised by, each column or, of one unit, all alike: x, and targets that
- * are real; and the names of their classes. MN_USAGE: a column that cannot be standardised; the errors of
- * mn_columns_measure. */
-MN_API mn_status mn_model_standardize_by(struct mn_model *model, struct mn_dataset *rows);
-
-/* The same of one side, from `most` rows in all; `one`: 1 if all its columns are of one unit, 0 if each has
- * its own, −1: as they look. `out` gets the columns, for mn_columns_free. */
+/* mn_model_standardize_by of one side, from `most` rows in all; `one`: 1 if all its columns are of one unit,
+ * 0 if each has its own, −1: as they look. `out` gets the columns, for mn_columns_free. */
 mn_status mn_model_standardize_side(struct mn_model *model, struct mn_dataset *rows, int side, int64_t most,
                                     int one, struct mn_columns *out, const int *stop);
 

@@ -7,25 +7,11 @@
 
 struct mn_evaluator; /* passes for a full batch and for the rows that remain, and a loader */
 
-/* kind: MN_PASS_EVALUATE or MN_PASS_PREDICT. batch: rows a pass, reduced to the dataset's rows if those are
- * fewer. place: the placement of the rows (data/placement.h). `*out` is the caller's, for mn_evaluator_close;
- * it borrows model and dataset. MN_USAGE: a batch below 1; MN_BAD_DATA: a dataset that does not fit the
- * model; and the errors of mn_loader_open. */
-MN_API mn_status mn_evaluator_open(struct mn_evaluator **out, struct mn_model *model,
-                                   struct mn_dataset *dataset, enum mn_pass_kind kind, int64_t batch,
-                                   enum mn_place place);
-MN_API void mn_evaluator_close(struct mn_evaluator *evaluator); /* NULL is fine */
-
 const struct mn_placement *mn_evaluator_placement(const struct mn_evaluator *evaluator);
 
 /* Gives the device an evaluation, of no more rows than a batch, behind its other work; mn_evaluate, once for
  * each, waits for it in turn. Two may be under way. */
 mn_status mn_evaluator_give(struct mn_evaluator *evaluator);
-
-/* The mean loss over all rows, and the share classified correctly (NaN without classes). If a row's loss is
- * not finite, both are NaN and the status is MN_OK; mn_evaluator_fault returns the reason. After an error
- * every later call on this evaluator returns it again. */
-MN_API mn_status mn_evaluate(struct mn_evaluator *evaluator, double *loss, double *accuracy);
 
 /* The reason for a NaN of the last mn_evaluate: the first value that is not finite, its row counted over the
  * dataset (except a parameter's); owned by the evaluator. NULL if it did not. *batches of *all batches have

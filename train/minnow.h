@@ -53,7 +53,6 @@ extern "C" {
 
 /* ---- statuses ---- */
 
-#ifndef MINNOW_TYPES
 /* The command's exit codes too. */
 typedef enum mn_status {
   MN_OK = 0,
@@ -68,7 +67,6 @@ typedef enum mn_status {
   MN_IO = 74,         /* reading or writing failed on the way, a full disk included */
   MN_INTERRUPTED = 75 /* stopped by a flag that the caller gave */
 } mn_status;
-#endif
 
 /* The calling thread's last message, one line: valid until its next error; "" before the first. */
 const char *mn_message(void);
@@ -106,10 +104,8 @@ MN_CHECKED mn_status mn_dataset_arrays(struct mn_dataset **out, const float *x, 
 MN_CHECKED mn_status mn_dataset_labelled(struct mn_dataset **out, const float *x, const int32_t *labels,
                                          int64_t rows, int64_t inputs);
 
-#ifndef MINNOW_TYPES
 enum mn_part { MN_PART_TRAIN, MN_PART_TEST, MN_PART_ALL };
 enum { MN_Y_REQUIRED = 1, MN_Y_NUMBERS = 2, MN_Y_NONE = 4, MN_TRUSTED = 8 };
-#endif
 
 /* The datasets x and y of an HDF5 file, or those of its groups train and test, under these names or NULL for
  * "x" and "y"; rows stay in the file. Floats are targets; integers and words [N] are classes. how:
@@ -139,7 +135,6 @@ void mn_dataset_close(struct mn_dataset *dataset);
 
 struct mn_csv;
 
-#ifndef MINNOW_TYPES
 enum { MN_CSV_NOTES = 5 };
 struct mn_csv_config {
   int header; /* 1: the first line has names, 0: it has rows, -1: as it looks */
@@ -151,7 +146,6 @@ struct mn_csv_config {
   const char *id;     /* name of a column whose texts mn_csv_id returns; NULL: none */
   int numbers;        /* targets are numbers: 1, classes: 0, -1: classes if words or few whole numbers */
 };
-#endif
 
 /* Reads a file whole. Words are one input each, 1 or 0; missing numbers are NaN until mn_csv_fill. `path` is
  * borrowed. MN_NO_INPUT, MN_IO; MN_USAGE: a name that no column has; MN_BAD_DATA: the file is damaged or
@@ -176,7 +170,6 @@ const char *mn_csv_note(const struct mn_csv *csv, int number);
 
 struct mn_model;
 
-#ifndef MINNOW_TYPES
 enum { MN_MODEL_DEPTH = 64 }; /* blocks at most */
 enum mn_loss { MN_LOSS_MSE, MN_LOSS_CROSS_ENTROPY };
 /* Which of a block's operations are one kernel: the same results at another speed. */
@@ -200,7 +193,6 @@ struct mn_model_config {
   enum mn_loss loss;
   enum mn_plan plan;
 };
-#endif
 
 /* 8 groups, eps 1e-5, slope 0.01, mse, MN_PLAN_STACK. The caller sets inputs, depth and hidden, which are 0;
  * a head; for classes the loss. */
@@ -220,14 +212,12 @@ const char *mn_model_class(const struct mn_model *model,
                            int64_t k);                    /* name of a class; NULL: they are numbers */
 const char *mn_model_table(const struct mn_model *model); /* of a CSV's columns, as JSON; or NULL */
 
-#ifndef MINNOW_TYPES
 struct mn_parameter {
   char name[64]; /* PyTorch's: "blocks.0.fc.weight", "blocks.0.gn.bias", "head.weight" */
   int rank;      /* 2: [rows, cols]; 1: [cols] with rows 1 */
   int64_t rows, cols;
   double initial, bound; /* of a new model: uniform on ±bound or, if that is 0, all `initial` */
 };
-#endif
 /* Describes parameter `index`, in the order of a state_dict; returns 0 past the last. */
 int mn_model_parameter(const struct mn_model_config *config, int index, struct mn_parameter *out);
 
@@ -265,7 +255,6 @@ MN_CHECKED mn_status mn_model_columns(struct mn_model *model, const struct mn_cs
 struct mn_optimizer;
 struct mn_trainer;
 
-#ifndef MINNOW_TYPES
 enum mn_rule_kind { MN_SGD, MN_ADAMW };
 
 /* Both are PyTorch's rules. Members of the other kind are 0. */
@@ -326,7 +315,6 @@ struct mn_progress {
   int64_t skipped;         /* steps of `step` without an update … */
   int64_t skipped_running; /* … and how many of the last steps in a row */
 };
-#endif
 
 /* The configs of `minnow train --hidden …`, which suit real tables, with `epochs` (0: its default) on rows of
  * a file or of arrays. `hidden`: the widths of `depth` blocks. Beside them, mn_model_standardize_by. */
@@ -366,7 +354,6 @@ double mn_trainer_rate(const struct mn_trainer *trainer); /* its learning rate *
 
 struct mn_pass;
 
-#ifndef MINNOW_TYPES
 enum mn_pass_kind {
   MN_PASS_PREDICT,  /* y */
   MN_PASS_FORWARD,  /* not for programs */
@@ -374,7 +361,6 @@ enum mn_pass_kind {
   MN_PASS_TRAIN,    /* the loss and its gradients, by which the optimizer's step is taken */
   MN_PASS_SEEDED    /* y, and the gradients of Σ dy·y for a dy of the caller's: of any loss, and of x */
 };
-#endif
 
 /* Passes over batches of `rows` rows. `scale` multiplies the loss's gradient, by 1/accumulate; a dy of the
  * caller's has it already. input_gradient: x's gradient is wanted too. MN_USAGE: nothing to train, for lack
@@ -451,7 +437,6 @@ MN_CHECKED mn_status mn_model_load(struct mn_model **out, struct mn_device *devi
  * was. */
 MN_CHECKED mn_status mn_snapshot_load_weights(const char *path, struct mn_model *model);
 
-#ifndef MINNOW_TYPES
 enum { MN_TEXT_NAME = 32, MN_TEXT_VALUE = 256 };
 struct mn_text { /* an option of the caller's, kept in a checkpoint */
   char name[MN_TEXT_NAME];
@@ -459,7 +444,6 @@ struct mn_text { /* an option of the caller's, kept in a checkpoint */
 };
 enum { MN_SAVE_NEWEST = 1, MN_SAVE_BEST = 2 };
 enum { MN_CHECKPOINT_PATH = 4096 }; /* bytes of a path */
-#endif
 
 /* Saves checkpoints of a run beside training: a snapshot is taken at once, and a thread writes it, whole or
  * not at all, to `path`. The file there moves, a.h5 to a.1.h5 and so on, so that `keep` stay. The memory is

@@ -1,5 +1,5 @@
 /* Reading and writing parameters by way of doubles, which hold the reals of every precision. */
-#include "train/parameters.h"
+#include "train/model.h"
 
 #include <stdlib.h>
 #include <string.h>

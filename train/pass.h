@@ -5,14 +5,6 @@
 #include "data/loader.h"
 #include "train/model.h"
 
-enum mn_pass_kind {
-  MN_PASS_PREDICT,  /* y */
-  MN_PASS_FORWARD,  /* y in the form that the GEMM of a next layer would read, and in no other */
-  MN_PASS_EVALUATE, /* the loss (and the rows classified correctly) */
-  MN_PASS_TRAIN,    /* the loss and its gradients; fuses the loss into the last block if it can */
-  MN_PASS_SEEDED,   /* y, and the gradients of Σ dy·y for a dy that the caller writes to y->gradient */
-};
-
 struct mn_pass {
   struct mn_model *model;
   struct mn_tape *tape;
@@ -22,7 +14,7 @@ struct mn_pass {
   int64_t targets, first_target; /* K and 0; with shards and a fused loss, the columns of this shard */
   int32_t *labels;               /* [rows] on the device; read under cross-entropy */
   int reads_y;                   /* it has a loss: targets or labels */
-  int loaded, ran; /* a batch was loaded; a forward has run on it, whose backward has not (train/steps.h) */
+  int loaded, ran; /* a batch was loaded; a forward has run on it, whose backward has not (train/steps.c) */
   int64_t rows;    /* of a batch, which this rank computes, */
   int64_t batch;   /* and all replicas' (kernels/ranks/collectives.h); alone the same */
 };
@@ -39,14 +31,10 @@ struct mn_pass_config {
 /* Records the pass of a config. `*out` is the caller's, for mn_pass_close; it borrows the model. */
 mn_status mn_pass_record(struct mn_pass **out, struct mn_model *model, const struct mn_pass_config *config);
 
-/* The same, with these members of the config. */
-MN_API mn_status mn_pass_open(struct mn_pass **out, struct mn_model *model, enum mn_pass_kind kind,
-                              int64_t rows, double scale, int input_gradient);
 /* The same for batches in memory of the caller's: mn_pass_set names it before each run. x's gradient is not
  * computed. `rows` counts the rows of all replicas; this pass reads mn_own_rows of them. */
 mn_status mn_pass_open_outside(struct mn_pass **out, struct mn_model *model, enum mn_pass_kind kind,
                                int64_t rows, double scale);
-MN_API void mn_pass_close(struct mn_pass *pass); /* NULL is fine */
 
 /* Whether x is read as reals, for lack of a GEMM that reads planes of it. */
 int mn_pass_reads_reals(const struct mn_pass *pass);

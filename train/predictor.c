@@ -1,7 +1,5 @@
 /* Predictions by a pass on a part of the device that is the predictor's own: its buffers and, on a GPU, its
  * stream. The weights are the model's or, prepared, those that all of its predictors share. */
-#include "train/predictor.h"
-
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>

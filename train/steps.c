@@ -1,5 +1,5 @@
 /* Running a pass and reading what comes of it. */
-#include "train/steps.h"
+#include "train/pass.h"
 
 #include <stdlib.h>
 

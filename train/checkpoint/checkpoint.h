@@ -33,12 +33,6 @@ struct mn_checkpoint_tensor {
   double factor, gradient_factor;
 };
 
-/* A name and its value, as text: an option in /config, an item of the /fingerprint. */
-enum { MN_TEXT_NAME = 32, MN_TEXT_VALUE = 256 };
-struct mn_text {
-  char name[MN_TEXT_NAME];
-  char value[MN_TEXT_VALUE];
-};
 /* The value of the text called `name`, owned by `texts`; NULL if it is missing. */
 const char *mn_text_find(const struct mn_text *texts, int count, const char *name);
 
@@ -49,7 +43,6 @@ enum {
   MN_CHECKPOINT_FINGERPRINT = 16,
   MN_CHECKPOINT_HISTORY = 64,
   MN_CHECKPOINT_KEEP = 1000, /* the largest `keep` */
-  MN_CHECKPOINT_PATH = 4096, /* bytes of a path */
 };
 
 struct mn_checkpoint {
@@ -84,51 +77,5 @@ struct mn_checkpoint {
 /* Takes memory for the tensors of a model of the checkpoint's sizes (model), and sets their number, and the
  * name, rank, rows and cols of each. Sets `standard` anew, without values. MN_NO_MEMORY. */
 mn_status mn_checkpoint_lay_out(struct mn_checkpoint *checkpoint);
-
-/* Reads and verifies a checkpoint; free it with mn_checkpoint_free. MN_NO_INPUT: no such file; MN_IO: a disk
- * that cannot be read; MN_NO_MEMORY; MN_BAD_DATA: not HDF5, truncated, a checksum that fails (HDF5's, or its
- * content's), not a minnow checkpoint, a newer format_version, a tensor missing or of another shape. */
-MN_API mn_status mn_checkpoint_load(struct mn_checkpoint **out, const char *path);
-
-MN_API void mn_checkpoint_free(struct mn_checkpoint *checkpoint); /* NULL is fine */
-
-/* ---- a model without its training ---- */
-
-/* Writes configuration and parameters of `model` to `path`: whole or not at all, as every checkpoint.
- * `minnow eval`, `predict` and `train --init` take the file, and h5py reads /model as a state_dict. The plan
- * is not saved. A file that exists is replaced only if mn_model_save has written it: MN_NO_CREATE, also for a
- * checkpoint, whose training would be lost, or one that appears meanwhile. Else as mn_checkpoint_save,
- * MN_NO_MEMORY, MN_LIBRARY. */
-MN_API mn_status mn_model_save(const struct mn_model *model, const char *path);
-
-/* ---- restoring a model ---- */
-
-/* Copies parameters with their scales, the optimizer's state and progress (each unless NULL) from
- * `from` into a model of the same sizes. MN_BAD_DATA: a tensor is missing or has another shape, as all do
- * that another rule has kept, or the order of samples has other constants here; MN_NO_MEMORY. */
-MN_API mn_status mn_snapshot_restore(const struct mn_checkpoint *from, struct mn_model *model,
-                                     struct mn_optimizer *optimizer, struct mn_progress *progress);
-
-/* Loads the weights alone of an HDF5 file into a model that mn_model_open made: a dataset of floats of any
- * width for each parameter, in the group /model under the parameter's name (mn_model_parameter), [rows, cols]
- * or, of a vector, [cols]. If the file has a group /input or /output, the model standardises x or y by its
- * mean and scale (mn_model_standardize, mn_model_standardize_targets). A checkpoint is such a file; its
- * optimizer, progress, factors of planes and configuration are not looked at, and planes get factors as after
- * mn_model_initialise. `path` is borrowed during the call. After these errors the model is as it was:
- * MN_NO_INPUT: no such file, or another program writes it; MN_IO: a disk that cannot be read; MN_BAD_DATA:
- * not HDF5, no group /model, tensors that are missing, left over, or of another shape or type, which one
- * message lists all together, or a value that is not finite in the model's reals. After MN_NO_MEMORY and
- * MN_LIBRARY, where a copy to the device may have failed, some parameters may have the file's values and
- * others not. */
-MN_API mn_status mn_snapshot_load_weights(const char *path, struct mn_model *model);
-
-/* Opens the model in a file of mn_model_save, or in a checkpoint, on `device`, with MN_PLAN_STACK. `*out` is
- * the caller's, for mn_model_close; it borrows `device`. Errors: as mn_checkpoint_load and mn_model_open. A
- * file of weights alone has no configuration: mn_snapshot_load_weights. */
-MN_API mn_status mn_model_load(struct mn_model **out, struct mn_device *device, const char *path);
-
-/* The members, for programs that do not know the struct; the option called `name`, or NULL. */
-MN_API const struct mn_model_config *mn_checkpoint_sizes(const struct mn_checkpoint *checkpoint);
-MN_API const char *mn_checkpoint_config(const struct mn_checkpoint *checkpoint, const char *name);
 
 #endif

@@ -11,7 +11,6 @@
 #include "kernels/lanes.h"
 #include "kernels/order.h"
 #include "train/checkpoint/layout.h"
-#include "train/version.h"
 
 static void __attribute__((format(printf, 3, 4)))
 set_text(struct mn_text *text, const char *name, const char *format, ...) {

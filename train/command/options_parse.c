@@ -13,7 +13,6 @@
 #include "train/rule.h"
 #include "train/runs/folder.h"
 #include "train/trainer.h"
-#include "train/version.h"
 
 #ifdef MN_CUDA
 #include "kernels/ranks/collectives.h"

@@ -28,16 +28,6 @@ struct mn_run_lock;
 mn_status mn_run_lock(struct mn_run_lock **out, const char *run);
 void mn_run_unlock(struct mn_run_lock *lock); /* NULL is fine */
 
-/* To resume: the newest of path, path.1, path.2 … that verifies, else the best (mn_checkpoint_best). *used
- * gets its name, and *skipped, for people, the newer ones that were passed over and the reasons, or "". Those
- * are damaged, and are renamed (checkpoint.h5 → checkpoint.damaged-1.h5), so that no later save replaces
- * them. A newer file that is not a damaged checkpoint (of a
- * newer format_version, of another kind, or one that cannot be opened or read from its disk) is never passed
- * over: its error is returned. MN_NO_INPUT without any checkpoint; MN_BAD_DATA if all are damaged: then they
- * keep their names. */
-MN_API mn_status mn_checkpoint_load_newest(struct mn_checkpoint **out, const char *path,
-                                           char used[MN_CHECKPOINT_PATH], char *skipped, size_t skipped_size);
-
 /* ---- saving beside training ---- */
 
 /* Saves beside training: a snapshot is taken at once, and a thread of the saver's own writes it to a
@@ -49,46 +39,17 @@ MN_API mn_status mn_checkpoint_load_newest(struct mn_checkpoint **out, const cha
  * host when it is opened (among ranks at the first start), and once more on a GPU that has the room at the
  * first start, and keeps both until close.
  *
- * One thread makes all of these calls: the one that trains. */
-struct mn_saver;
-
-/* Opens a saver of `model`, and of the state of its `optimizer` unless that is NULL, to `path`, keeping
- * `keep` checkpoints (mn_checkpoint_save). It borrows the model, and is closed before it and before the
- * optimizer; `path` is copied. `*out` is the caller's, for mn_saver_close. MN_NO_MEMORY. */
-MN_API mn_status mn_saver_open(struct mn_saver **out, const char *path, int keep,
-                               const struct mn_model *model, const struct mn_optimizer *optimizer);
+ * Of both parts of a save the best is written before the newest, so that the newest never names a missing
+ * file. The caller's texts (at most MN_CHECKPOINT_OPTIONS − 3) go to /config, before the constants of the
+ * order of samples; versions and device go to /fingerprint. */
 
 /* Sets the /history of the saves: `count` texts, at most MN_CHECKPOINT_HISTORY, which are copied. Call it
  * before the first start; without this call /history is left out. MN_USAGE: more texts, or a running save. */
 mn_status mn_saver_history(struct mn_saver *saver, const struct mn_text *history, int count);
 
-/* The parts of a save: the newest checkpoint, to the saver's path, and the best model so far, to the path of
- * mn_checkpoint_best, which keeps one checkpoint. */
-enum { MN_SAVE_NEWEST = 1, MN_SAVE_BEST = 2 };
-
-/* Starts to save the model as it is after all work given to its device so far, with `progress`, as `what`:
- * one of these, or both, the best before the newest, so that the newest never names a missing file. `config`,
- * `count` texts of the caller's own (at most MN_CHECKPOINT_OPTIONS − 3), go to /config, before the constants
- * of the order of samples; versions and device go to /fingerprint. With `progress` NULL the model is saved
- * without its training: `config` and the optimizer's state are left out. All may change as soon as this
- * returns. Errors, after which no save of this call runs: MN_USAGE for another `count`, or while a save is
- * running; MN_NO_MEMORY, MN_LIBRARY if a copy fails; for the best also
- * mn_checkpoint_best's. */
-MN_API mn_status mn_saver_start(struct mn_saver *saver, int what, const struct mn_progress *progress,
-                                const struct mn_text *config, int count);
-
-/* 1 while a save is running, else 0. */
-MN_API int mn_saver_busy(struct mn_saver *saver);
-
 /* Without waiting: *saved gets the step of the newest checkpoint that this saver has brought to its path, −1
  * before the first. Returns MN_OK, or the error of the newest save (mn_checkpoint_save's errors,
  * MN_NO_MEMORY, MN_LIBRARY), at each call until another save is started. */
 mn_status mn_saver_poll(struct mn_saver *saver, int64_t *saved);
-
-/* Waits for the running save, if there is one; then as mn_saver_poll. `saved` may be NULL. */
-MN_API mn_status mn_saver_wait(struct mn_saver *saver, int64_t *saved);
-
-/* Waits for the running save, but drops its error, which mn_saver_wait returns. NULL is fine. */
-MN_API void mn_saver_close(struct mn_saver *saver);
 
 #endif
