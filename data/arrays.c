@@ -6,37 +6,37 @@
 
 struct arrays {
   struct mn_dataset base; /* first, so that the two convert */
-  const float *x, *y;     /* borrowed; y is NULL with labels or without targets */
+  const void *x, *y;      /* reals, borrowed; y is NULL with labels or without targets */
   const int32_t *labels;  /* borrowed */
 };
 
-/* Checks rows of `cols` floats, and copies them as reals of `real` bytes. */
-static mn_status copy(const char *name, const float *from, int64_t first, int64_t count, int64_t cols,
-                      size_t real, void *to) {
+/* Copies rows of `cols` values of `had` bytes as reals of `real` bytes, and checks them. */
+static mn_status copy(const char *name, const void *from, size_t had, int64_t first, int64_t count,
+                      int64_t cols, size_t real, void *to) {
   const int64_t at = first * cols, values = count * cols;
-  MN_TRY(mn_dataset_check_finite("the arrays", name, at, cols, values, from + at, sizeof *from));
-  if (real == sizeof *from) memcpy(to, from + at, (size_t)values * real);
-  for (int64_t i = 0; real > sizeof *from && i < values; i++) ((double *)to)[i] = (double)from[at + i];
-  return MN_OK;
+  if (real == had) memcpy(to, (const char *)from + (size_t)at * had, (size_t)values * had);
+  for (int64_t i = 0; real > had && i < values; i++) ((double *)to)[i] = mn_real_at(from, had, at + i);
+  for (int64_t i = 0; real < had && i < values; i++) ((float *)to)[i] = (float)mn_real_at(from, had, at + i);
+  return mn_dataset_check_finite("the arrays", name, at, cols, values, to, real);
 }
 
 static mn_status arrays_read(struct mn_dataset *dataset, int64_t first, int64_t count, size_t real, void *x,
                              void *y) {
   const struct arrays *a = (const struct arrays *)dataset;
   MN_TRY(mn_dataset_check_read(dataset, first, count, real, y));
-  if (x) MN_TRY(copy("x", a->x, first, count, dataset->inputs, real, x));
+  if (x) MN_TRY(copy("x", a->x, dataset->parallel, first, count, dataset->inputs, real, x));
   if (!y) return MN_OK;
-  if (a->y) return copy("y", a->y, first, count, dataset->outputs, real, y);
+  if (a->y) return copy("y", a->y, dataset->parallel, first, count, dataset->outputs, real, y);
   /* Checked again: the caller may have changed them. */
   MN_TRY(mn_labels_check(a->labels + first, first, count, dataset->outputs, "the arrays", "the dataset"));
   memcpy(y, a->labels + first, (size_t)count * sizeof *a->labels);
   return MN_OK;
 }
 
-static mn_status open_arrays(struct mn_dataset **out, struct arrays a) {
+static mn_status open_arrays(struct mn_dataset **out, size_t real, struct arrays a) {
   struct mn_dataset *d = &a.base;
   *out = NULL;
-  d->parallel = d->y_parallel = sizeof *a.x, d->read = arrays_read;
+  d->parallel = d->y_parallel = real, d->read = arrays_read;
   if (d->rows < 1 || d->inputs < 1 || d->outputs < 0 || !a.x || (d->outputs && !a.y && !a.labels))
     return mn_fail(
         MN_USAGE,
@@ -57,12 +57,21 @@ mn_status mn_dataset_arrays(struct mn_dataset **out, const float *x, const float
                             int64_t inputs, int64_t outputs) {
   MN_OPENS(out);
   const struct mn_dataset base = {.rows = rows, .inputs = inputs, .outputs = outputs};
-  return open_arrays(out, (struct arrays){.base = base, .x = x, .y = y});
+  return open_arrays(out, sizeof *x, (struct arrays){.base = base, .x = x, .y = y});
+}
+
+mn_status mn_dataset_doubles(struct mn_dataset **out, const double *x, const double *y, const int32_t *labels,
+                             int64_t rows, int64_t inputs, int64_t outputs) {
+  MN_OPENS(out);
+  const struct mn_dataset base = {
+      .rows = rows, .inputs = inputs, .outputs = labels ? 1 : outputs, .classes = labels != NULL};
+  return open_arrays(out, sizeof *x,
+                     (struct arrays){.base = base, .x = x, .y = labels ? NULL : y, .labels = labels});
 }
 
 mn_status mn_dataset_labelled(struct mn_dataset **out, const float *x, const int32_t *labels, int64_t rows,
                               int64_t inputs) {
   MN_OPENS(out);
   const struct mn_dataset base = {.rows = rows, .inputs = inputs, .outputs = 1, .classes = 1};
-  return open_arrays(out, (struct arrays){.base = base, .x = x, .labels = labels});
+  return open_arrays(out, sizeof *x, (struct arrays){.base = base, .x = x, .labels = labels});
 }

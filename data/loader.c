@@ -87,8 +87,7 @@ static mn_status each_array(struct mn_loader *l, int i, int take) {
 
 static mn_status prepare(struct mn_loader *l, const struct mn_loader_config *config) {
   struct mn_device *device = l->device;
-  MN_TRY(mn_placement_open(&l->placement, device, l->dataset, config->place, config->x_only, config->standard,
-                           config->stop));
+  MN_TRY(mn_placement_open(&l->placement, device, l->dataset, config->place, config->standard, config->stop));
   l->y_row = l->placement.form.y_row;
   l->targets = l->dataset->outputs;
   if (config->targets && !l->dataset->classes && l->y_row) {

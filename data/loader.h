@@ -16,7 +16,6 @@ static inline int64_t mn_loader_spacing(int64_t rows) {
 /* `samples` must be set; 0 is the default of all others. */
 struct mn_loader_config {
   enum mn_place place;
-  int x_only;      /* targets are not read */
   const int *stop; /* set atomically by another thread or a signal handler, to end the opening; may be NULL */
   int shuffled;    /* in the order of kernels/order.h under `seed`; else as stored */
   uint64_t seed;

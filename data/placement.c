@@ -139,14 +139,12 @@ static mn_status settle(struct mn_placement *p, int asked) {
 }
 
 mn_status mn_placement_open(struct mn_placement *p, struct mn_device *device, struct mn_dataset *dataset,
-                            enum mn_place place, int x_only, const struct mn_standard *standard,
-                            const int *stop) {
+                            enum mn_place place, const struct mn_standard *standard, const int *stop) {
   *p = (struct mn_placement){
       .device = device, .dataset = dataset, .place = place, .why = "as asked", .stop = stop};
   if (place == MN_PLACE_AUTO) p->why[0] = 0;
   if (place == MN_PLACE_AUTO || (place == MN_PLACE_HOST && is_cpu(p))) p->place = MN_PLACE_DEVICE;
   MN_TRY(mn_rows_form(&p->form, dataset, device));
-  if (x_only) p->form.y_row = 0;
   if (standard) memcpy(p->form.standard, standard, sizeof p->form.standard);
   if (__builtin_mul_overflow((size_t)dataset->rows, p->form.x_row + p->form.y_row + p->form.scaled,
                              &p->bytes) ||

@@ -65,7 +65,7 @@ struct mn_placement {
   struct mn_rows_form form;
   size_t bytes;                      /* of all rows in that form; INT64_MAX at most */
   struct mn_rows rows;               /* all rows; NULL in MN_PLACE_FILE */
-  struct mn_fingerprint fingerprint; /* of the rows read at opening; x_only: without targets */
+  struct mn_fingerprint fingerprint; /* of the rows read at opening */
   char why[240];                     /* why this place, for messages */
   const int *stop;                   /* borrowed while opening */
 };
@@ -73,11 +73,11 @@ struct mn_placement {
 /* MN_PLACE_AUTO chooses: the GPU if the rows take at most four fifths of its free memory and leave at
  * least as much as the device has allocated; else the host if they take at most half of the available
  * memory; else the file. Then reads all rows into that memory, or of the file a sample, if the dataset has
- * a fingerprint; x_only: without the targets; `standard`: [MN_SIDES], as in struct mn_rows_form, or NULL.
+ * a fingerprint; `standard`: [MN_SIDES], as in struct mn_rows_form, or NULL.
  * MN_NO_MEMORY: the requested place is too small; MN_INTERRUPTED: *stop was set meanwhile; and the errors
  * of the dataset's read. */
 mn_status mn_placement_open(struct mn_placement *placement, struct mn_device *device,
-                            struct mn_dataset *dataset, enum mn_place place, int x_only,
+                            struct mn_dataset *dataset, enum mn_place place,
                             const struct mn_standard *standard, const int *stop);
 
 /* Allocates `count` rows in the placement's form: in the device's memory if `place` is that, else in pinned

@@ -119,6 +119,66 @@ static void arrays_are_divided_and_measured(void **state) {
     assert_string_equal(mn_message(), words);                                                                \
   } while (0)
 
+/* Doubles train the model that their floats do, where these are the same numbers; and where floats would be
+ * equal, x is still told apart. */
+static void doubles_are_rounded_last(void **state) {
+  enum { ROWS = 96 };
+  struct mn_device *device = open_or_skip(*state, "fp32");
+  float x[ROWS * 12], y[ROWS * 3];
+  double wide[ROWS * 12], far[ROWS], out[ROWS], targets[ROWS * 3], mean = 1.6e9, scale = 30;
+  struct mn_dataset *floats, *doubles, *days;
+  struct mn_predictor *p;
+  for (int i = 0; i < ROWS * 12; i++) wide[i] = x[i] = (float)sin(i);
+  for (int i = 0; i < ROWS * 3; i++) targets[i] = y[i] = (float)cos(i);
+  for (int i = 0; i < ROWS; i++) far[i] = 1.6e9 + i;
+  MUST(mn_dataset_arrays(&floats, x, y, ROWS, 12, 3));
+  MUST(mn_dataset_doubles(&doubles, wide, targets, NULL, ROWS, 12, 3));
+  struct mn_model *one = train(device, floats, MN_ADAMW, MN_PLACE_AUTO),
+                  *other = train(device, doubles, MN_ADAMW, MN_PLACE_AUTO), *of_days;
+  assert_same_models(one, other);
+  MUST(mn_dataset_doubles(&days, far, NULL, NULL, ROWS, 1, 0));
+  struct mn_model_config config = mn_model_defaults();
+  config.inputs = config.depth = config.groups = config.head = 1, config.hidden[0] = 8;
+  MUST(mn_model_open(&of_days, device, &config));
+  MUST(mn_model_initialise(of_days, 1));
+  MUST(mn_model_standardize(of_days, &mean, &scale));
+  MUST(mn_predictor_open(&p, of_days, ROWS));
+  MUST(mn_predict_rows(p, days, 0, ROWS, out));
+  for (int i = 1; i < ROWS; i++) assert_true(out[i] != out[i - 1]);
+  far[7] = 1e300;
+  REFUSED(days->read(days, 5, 4, sizeof(float), x, NULL), MN_BAD_DATA,
+          "the arrays: dataset x, row 7, column 0 (from 0) is inf (as a float); every value must be finite: "
+          "replace it");
+  far[7] = NAN;
+  assert_int_equal(mn_predict_rows(p, days, 0, ROWS, out), MN_BAD_DATA);
+  mn_predictor_close(p);
+  mn_model_close(one), mn_model_close(other), mn_model_close(of_days);
+  mn_dataset_close(floats), mn_dataset_close(doubles), mn_dataset_close(days), mn_device_close(device);
+}
+
+/* A program's names of classes stand in the file, as those of a file of words do. */
+static void classes_get_names(void **state) {
+  static const char *const good[] = {"ash", "elm", "oak"}, *const unsorted[] = {"ash", "oak", "elm"},
+                           *const twice[] = {"ash", "elm", "elm"}, *const empty[] = {"", "elm", "oak"},
+                           *const lacks[] = {"ash", NULL, "oak"};
+  struct mn_device *device = open_or_skip(*state, "fp32");
+  struct mn_model_config config = mn_model_defaults();
+  struct mn_model *model;
+  config.inputs = config.depth = config.groups = 1, config.hidden[0] = 8, config.head = 3;
+  config.loss = MN_LOSS_CROSS_ENTROPY;
+  MUST(mn_model_open(&model, device, &config));
+  assert_int_equal(mn_model_classes(model, good, 2), MN_USAGE);
+  assert_int_equal(mn_model_classes(model, unsorted, 3), MN_USAGE);
+  assert_int_equal(mn_model_classes(model, twice, 3), MN_USAGE);
+  assert_int_equal(mn_model_classes(model, empty, 3), MN_USAGE);
+  REFUSED(mn_model_classes(model, lacks, 3), MN_USAGE,
+          "class 1 is called '': 1 to 63 bytes, in order of their bytes and none twice, work");
+  assert_null(mn_model_class(model, 0));
+  MUST(mn_model_classes(model, good, 3));
+  assert_string_equal(mn_model_class(model, 2), "oak");
+  mn_model_close(model), mn_device_close(device);
+}
+
 static void what_no_arrays_are_is_refused(void **state) {
   float x[6] = {0}, y[3] = {0}, got[6];
   double wide[6];
@@ -162,19 +222,24 @@ static void what_no_arrays_are_is_refused(void **state) {
   assert_null(d);
 }
 
-/* What an evaluator gives, as floats. */
-static mn_status compare(void *to, const void *y, const void *targets, int64_t first, int64_t count) {
-  const struct rows *r = to;
-  for (int64_t i = first * r->outputs; i < (first + count) * r->outputs; i++) {
-    const int64_t at = i - first * r->outputs;
-    const float value = r->count ? (float)((const double *)y)[at] : ((const float *)y)[at];
-    assert_true(fabsf(((const float *)r->y)[i] - value) <= 1e-4F * (1 + fabsf(value)));
+/* What a predictor gives for the rows of a dataset, 100 at a time. */
+static void compare(struct mn_model *model, struct mn_dataset *rows, const float *expected) {
+  struct mn_predictor *p;
+  double *y = malloc(100 * (size_t)rows->outputs * sizeof *y);
+  assert_non_null(y);
+  MUST(mn_predictor_open(&p, model, 100));
+  for (int64_t first = 0, count; first < rows->rows; first += count) {
+    count = rows->rows - first < 100 ? rows->rows - first : 100;
+    MUST(mn_predict_rows(p, rows, first, count, y));
+    for (int64_t i = 0; i < count * rows->outputs; i++)
+      assert_true(fabs((double)expected[first * rows->outputs + i] - y[i]) <= 1e-4 * (1 + fabs(y[i])));
   }
-  return MN_OK;
+  mn_predictor_close(p);
+  free(y);
 }
 
 /* Also of a model that standardises, in double, and once it is loaded from a file. */
-static void predictions_are_an_evaluators(void **state) {
+static void predictions_are_those_of_a_datasets_rows(void **state) {
   static const char *const precisions[] = {"fp32", "fp64"};
   char folder[] = "/tmp/minnow-XXXXXX", path[64];
   assert_non_null(mkdtemp(folder));
@@ -182,19 +247,16 @@ static void predictions_are_an_evaluators(void **state) {
   for (int i = 0; i < 2; i++) {
     struct mn_device *device = open_or_skip(*state, precisions[i]);
     struct mn_dataset *digits;
-    struct mn_evaluator *e;
     struct mn_columns columns;
     MUST(mn_dataset_open(&digits, data, MN_PART_TRAIN, NULL, NULL, 1));
     MUST(mn_columns_measure(&columns, digits, digits->rows, NULL));
     struct rows r = rows_of(digits);
     const size_t bytes = (size_t)(r.count * r.outputs) * sizeof(float);
     float *y = malloc(bytes), *again = malloc(bytes);
-    struct rows expected = {.count = i, .outputs = r.outputs, .y = y};
     struct mn_model *model = open_model(device, digits), *loaded;
     MUST(mn_model_standardize(model, columns.mean, columns.scale));
     MUST(mn_model_predict(model, r.x, r.count, y));
-    MUST(mn_evaluator_open(&e, model, digits, MN_PASS_PREDICT, 100, MN_PLACE_AUTO));
-    MUST(mn_evaluator_predict(e, compare, &expected));
+    compare(model, digits, y);
     MUST(mn_model_save(model, path));
     MUST(mn_model_load(&loaded, device, path));
     MUST(mn_model_predict(loaded, r.x, r.count, again));
@@ -212,7 +274,7 @@ static void predictions_are_an_evaluators(void **state) {
       MUST(mn_tensor_write(device, loaded->parameters[loaded->count - 1], bias));
       assert_int_equal(mn_model_predict(loaded, r.x, 2, again), MN_FAILED);
     }
-    mn_evaluator_close(e), mn_columns_free(&columns);
+    mn_columns_free(&columns);
     mn_model_close(loaded), mn_model_close(model), mn_dataset_close(digits), mn_device_close(device);
     free(y), free(again), free(r.x), free(r.y);
     assert_int_equal(unlink(path), 0);
@@ -243,8 +305,11 @@ int main(void) {
       ON("cuda", a_run_on_arrays_is_the_run_on_a_file),
       cmocka_unit_test(arrays_are_divided_and_measured),
       cmocka_unit_test(what_no_arrays_are_is_refused),
-      ON("cpu", predictions_are_an_evaluators),
-      ON("cuda", predictions_are_an_evaluators),
+      ON("cpu", doubles_are_rounded_last),
+      ON("cuda", doubles_are_rounded_last),
+      ON("cpu", classes_get_names),
+      ON("cpu", predictions_are_those_of_a_datasets_rows),
+      ON("cuda", predictions_are_those_of_a_datasets_rows),
       ON("cpu", a_forgotten_eps_is_refused),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);

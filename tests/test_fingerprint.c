@@ -6,10 +6,9 @@
 #include "tests/dataset_make.h"
 #include "tests/rows_made.h"
 
-static struct mn_fingerprint load(struct mn_device *device, struct mn_dataset *d, enum mn_place place,
-                                  int x_only) {
+static struct mn_fingerprint load(struct mn_device *device, struct mn_dataset *d, enum mn_place place) {
   struct mn_loader *loader;
-  struct mn_loader_config config = {.place = place, .samples = 1, .shuffled = 1, .x_only = x_only};
+  struct mn_loader_config config = {.place = place, .samples = 1, .shuffled = 1};
   MUST(mn_loader_open(&loader, device, d, &config));
   struct mn_fingerprint f = mn_loader_placement(loader)->fingerprint;
   mn_loader_close(loader);
@@ -58,20 +57,20 @@ static void each_row_counts(void **state) {
   struct mn_device *device = open_or_skip(*state, "fp32");
   const int64_t n = 5003;
   struct made m = make_changed(n, (struct change){.row = -1});
-  const struct mn_fingerprint as_it_was = load(device, &m.base, MN_PLACE_DEVICE, 0);
+  const struct mn_fingerprint as_it_was = load(device, &m.base, MN_PLACE_DEVICE);
   const int64_t step = strcmp(*state, "cpu") == 0 ? 1 : 97;
   int64_t sampled = 0;
   for (int64_t row = 0; row < n; row += step) {
     for (int exchanged = 0; exchanged < 2 && row + exchanged < n; exchanged++) {
       m = make_changed(n, (struct change){row, row % 2, exchanged});
-      const struct mn_fingerprint f = load(device, &m.base, MN_PLACE_DEVICE, 0);
+      const struct mn_fingerprint f = load(device, &m.base, MN_PLACE_DEVICE);
       if (f.rows == as_it_was.rows) fail_msg("row %lld", (long long)row);
       if (!exchanged) sampled += f.sample != as_it_was.sample;
     }
   }
   if (step == 1) assert_int_equal(sampled, MN_FINGERPRINT_ROWS);
   m = make_changed(n, (struct change){.row = -1});
-  assert_same(load(device, &m.base, MN_PLACE_DEVICE, 0), as_it_was);
+  assert_same(load(device, &m.base, MN_PLACE_DEVICE), as_it_was);
   mn_device_close(device);
 }
 
@@ -80,10 +79,10 @@ static void sample_is_spread(void **state) {
   struct mn_device *device = open_or_skip(*state, "fp32");
   const int64_t n = 3 * MN_FINGERPRINT_ROWS;
   struct made m = make_changed(n, (struct change){.row = -1});
-  const uint64_t sample = load(device, &m.base, MN_PLACE_FILE, 0).sample;
+  const uint64_t sample = load(device, &m.base, MN_PLACE_FILE).sample;
   for (int64_t row = 0; row < n; row = row == 5 ? n - 6 : row + 1) {
     m = make_changed(n, (struct change){.row = row});
-    assert_int_equal(load(device, &m.base, MN_PLACE_FILE, 0).sample != sample, row % 3 == 0);
+    assert_int_equal(load(device, &m.base, MN_PLACE_FILE).sample != sample, row % 3 == 0);
   }
   mn_device_close(device);
 }
@@ -108,15 +107,15 @@ static void places_agree(void **state) {
         struct mn_device *device = open_or_skip(*state, precisions[p]);
         struct made m = make(sizes[s], kind == 1);
         if (kind == 2) m.base.outputs = 0;
-        const struct mn_fingerprint on_device = load(device, &m.base, MN_PLACE_DEVICE, 0),
-                                    on_host = load(device, &m.base, MN_PLACE_HOST, 0),
-                                    in_file = load(device, &m.base, MN_PLACE_FILE, 0);
+        const struct mn_fingerprint on_device = load(device, &m.base, MN_PLACE_DEVICE),
+                                    on_host = load(device, &m.base, MN_PLACE_HOST),
+                                    in_file = load(device, &m.base, MN_PLACE_FILE);
         assert_same(on_device, on_host);
         assert_true(on_device.whole && !in_file.whole && on_device.rows != 0 && in_file.rows == 0);
         assert_true(in_file.sample == on_device.sample);
         /* Rounding comes later: what the device makes of the rows does not show. */
         struct mn_device *plain = open_or_skip("cpu", p == 3 ? "fp64" : "fp32");
-        assert_same(load(plain, &m.base, MN_PLACE_DEVICE, 0), on_device);
+        assert_same(load(plain, &m.base, MN_PLACE_DEVICE), on_device);
         mn_device_close(plain);
         mn_device_close(device);
       }
@@ -124,17 +123,14 @@ static void places_agree(void **state) {
   }
 }
 
-static void targets_count_where_they_are_read(void **state) {
+static void targets_count(void **state) {
   struct mn_device *device = open_or_skip(*state, "fp32");
-  struct mn_fingerprint with[2], without[2];
+  struct mn_fingerprint with[2];
   for (int changed = 0; changed < 2; changed++) {
     struct made m = make_changed(300, (struct change){changed ? 17 : -1, 1, 0});
-    with[changed] = load(device, &m.base, MN_PLACE_DEVICE, 0);
-    without[changed] = load(device, &m.base, MN_PLACE_DEVICE, 1);
+    with[changed] = load(device, &m.base, MN_PLACE_DEVICE);
   }
   assert_true(with[0].rows != with[1].rows && with[0].sample != with[1].sample);
-  assert_true(with[0].rows != without[0].rows);
-  assert_same(without[0], without[1]);
   mn_device_close(device);
 }
 
@@ -196,7 +192,7 @@ static struct mn_fingerprint load_file(struct mn_device *device, const char *x_n
   struct mn_dataset *d;
   MUST(mn_dataset_open(&d, file, MN_PART_TRAIN, x_name, NULL, 1));
   if (part != MN_PART_ALL) MUST(mn_dataset_hold_out(&d, part, 0.2, 1, 0));
-  const struct mn_fingerprint f = load(device, d, place, 0);
+  const struct mn_fingerprint f = load(device, d, place);
   mn_dataset_close(d);
   return f;
 }
@@ -253,7 +249,7 @@ int main(void) {
       ON_BOTH(sample_is_spread),
       ON_BOTH(a_row_of_the_sample_has_to_be_read),
       ON_BOTH(places_agree),
-      ON_BOTH(targets_count_where_they_are_read),
+      ON_BOTH(targets_count),
       cmocka_unit_test(threads_agree),
       ON_BOTH(storage_does_not_matter),
       ON_BOTH(parts_have_their_own),

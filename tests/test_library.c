@@ -97,7 +97,7 @@ static double accuracy_of(const struct run *r) {
   double loss, accuracy, first_loss = NAN, first_accuracy = NAN;
   for (int b = 0; b < 5; b++) {
     struct mn_evaluator *evaluator;
-    MUST(mn_evaluator_open(&evaluator, r->model, r->test, MN_PASS_EVALUATE, batches[b], b % 4));
+    MUST(mn_evaluator_open(&evaluator, r->model, r->test, batches[b], b % 4));
     for (int again = 0; again < 2; again++) {
       MUST(mn_evaluate(evaluator, &loss, &accuracy));
       if (b == 0) first_loss = loss, first_accuracy = accuracy;
@@ -107,19 +107,6 @@ static double accuracy_of(const struct run *r) {
     mn_evaluator_close(evaluator);
   }
   return accuracy;
-}
-
-/* Counts rows, and checks that their values are finite. */
-struct seen {
-  int64_t rows, outputs;
-};
-
-static mn_status see(void *to, const void *y, const void *targets, int64_t first, int64_t count) {
-  struct seen *seen = to;
-  assert_int_equal(first, seen->rows);
-  for (int64_t i = 0; i < count * seen->outputs; i++) assert_true(isfinite(((const float *)y)[i]));
-  seen->rows += count;
-  return MN_OK;
 }
 
 /* Saved half way and resumed, a run ends in the same bytes; and what it learned can be evaluated and used. */
@@ -138,15 +125,12 @@ static void a_program_trains_saves_and_resumes(void **state) {
   train_to(&resumed, STEPS);
   assert_same_parameters(&whole, &resumed);
   assert_true(accuracy_of(&resumed) > before + 0.3);
-  struct mn_evaluator *predictor;
-  struct seen seen = {.outputs = whole.train->outputs};
-  MUST(mn_evaluator_open(&predictor, resumed.model, resumed.test, MN_PASS_PREDICT, 100, MN_PLACE_AUTO));
-  MUST(mn_evaluator_predict(predictor, see, &seen));
-  assert_int_equal(seen.rows, resumed.test->rows);
-  mn_evaluator_close(predictor);
-  MUST(mn_evaluator_open(&predictor, resumed.model, resumed.test, MN_PASS_EVALUATE, 100, MN_PLACE_AUTO));
-  assert_int_equal(mn_evaluator_predict(predictor, see, &seen), MN_USAGE);
-  mn_evaluator_close(predictor);
+  struct mn_predictor *predictor;
+  double y[100];
+  MUST(mn_predictor_open(&predictor, resumed.model, 10));
+  MUST(mn_predict_rows(predictor, resumed.test, 3, 10, y));
+  for (int i = 0; i < 100; i++) assert_true(isfinite(y[i]));
+  mn_predictor_close(predictor);
   close_run(&resumed);
   close_run(&whole);
   assert_int_equal(unlink(path), 0);
@@ -192,6 +176,8 @@ static void rows_that_do_not_fit_the_model_are_refused(void **state) {
   struct run r = open_run(*state, NULL);
   struct mn_trainer *trainer;
   struct mn_evaluator *evaluator;
+  struct mn_predictor *predictor;
+  double y[100];
   struct mn_dataset *wide, *numbers;
   struct mn_trainer_config config = {.schedule = {.kind = MN_SCHEDULE_CONSTANT, .rate = 0.1, .horizon = 5},
                                      .batch = BATCH};
@@ -204,14 +190,14 @@ static void rows_that_do_not_fit_the_model_are_refused(void **state) {
       mn_message(),
       "the model gives 10 classes, but the data has 10 numbers; cross-entropy is the loss of classes, "
       "mse of numbers");
-  assert_int_equal(mn_evaluator_open(&evaluator, r.model, wide, MN_PASS_PREDICT, BATCH, MN_PLACE_AUTO),
-                   MN_BAD_DATA);
-  assert_int_equal(mn_evaluator_open(&evaluator, r.model, numbers, MN_PASS_EVALUATE, BATCH, MN_PLACE_AUTO),
-                   MN_BAD_DATA);
-  MUST(mn_evaluator_open(&evaluator, r.model, numbers, MN_PASS_PREDICT, BATCH, MN_PLACE_AUTO));
-  mn_evaluator_close(evaluator);
-  assert_int_equal(mn_evaluator_open(&evaluator, r.model, r.test, MN_PASS_EVALUATE, 0, MN_PLACE_AUTO),
-                   MN_USAGE);
+  MUST(mn_predictor_open(&predictor, r.model, 10));
+  assert_int_equal(mn_predict_rows(predictor, wide, 0, 10, y), MN_BAD_DATA);
+  assert_int_equal(mn_predict_rows(predictor, numbers, 0, 11, y), MN_USAGE);
+  assert_int_equal(mn_predict_rows(predictor, numbers, 95, 10, y), MN_USAGE);
+  MUST(mn_predict_rows(predictor, numbers, 90, 10, y));
+  mn_predictor_close(predictor);
+  assert_int_equal(mn_evaluator_open(&evaluator, r.model, numbers, BATCH, MN_PLACE_AUTO), MN_BAD_DATA);
+  assert_int_equal(mn_evaluator_open(&evaluator, r.model, r.test, 0, MN_PLACE_AUTO), MN_USAGE);
   mn_dataset_close(wide);
   mn_dataset_close(numbers);
   close_run(&r);
@@ -265,7 +251,7 @@ static void labels_out_of_range_are_refused(void **state) {
   MUST(mn_model_open(&model, r.device, &nine));
   MUST(mn_optimizer_open(&optimizer, model, &r.optimizer->config));
   assert_int_equal(mn_trainer_open(&trainer, model, optimizer, r.train, &config, NULL), MN_BAD_DATA);
-  REFUSED(mn_evaluator_open(&evaluator, model, r.test, MN_PASS_EVALUATE, BATCH, MN_PLACE_AUTO), MN_BAD_DATA,
+  REFUSED(mn_evaluator_open(&evaluator, model, r.test, BATCH, MN_PLACE_AUTO), MN_BAD_DATA,
           "row 1 (from 0) of the data has the label 9, but the model has 9 classes, 0 to 8: correct it, or "
           "leave out the row");
   mn_optimizer_close(optimizer);
@@ -288,7 +274,7 @@ static void labels_of_any_dataset_are_checked(void **state) {
   struct mn_evaluator *evaluator;
   double loss, accuracy;
   for (int place = MN_PLACE_DEVICE; place <= MN_PLACE_FILE; place++) {
-    mn_status status = mn_evaluator_open(&evaluator, r.model, &own, MN_PASS_EVALUATE, BATCH, place);
+    mn_status status = mn_evaluator_open(&evaluator, r.model, &own, BATCH, place);
     if (status == MN_OK) status = mn_evaluate(evaluator, &loss, &accuracy);
     mn_evaluator_close(evaluator);
     REFUSED(

@@ -232,9 +232,7 @@ static void a_forward_has_one_backward(void **state) {
   REFUSED(mn_trainer_open(&trainer, l.model, other.optimizer, rows, &by, NULL), "the optimizer of another");
   REFUSED(mn_saver_open(&saver, "/tmp/minnow-none.h5", 1, l.model, other.optimizer),
           "the optimizer of another");
-  REFUSED(mn_evaluator_open(&evaluator, l.model, rows, MN_PASS_SEEDED, 8, MN_PLACE_AUTO),
-          "an evaluator of kind 4");
-  REFUSED(mn_evaluator_open(&evaluator, l.model, rows, MN_PASS_EVALUATE, 8, (enum mn_place)77), "place 77");
+  REFUSED(mn_evaluator_open(&evaluator, l.model, rows, 8, (enum mn_place)77), "place 77");
   REFUSED(mn_pass_open(&pass, l.model, (enum mn_pass_kind)77, 8, 1, 0), "a pass of kind 77");
   REFUSED(mn_pass_open(&pass, l.model, MN_PASS_EVALUATE, 8, NAN, 0), "a finite scale");
   MUST(mn_saver_open(&saver, "/tmp/minnow-none.h5", 1, l.model, l.optimizer));

@@ -265,12 +265,6 @@ static void an_update_may_overflow(void **state) {
   }
 }
 
-static mn_status count_rows(void *to, const void *y, const void *targets, int64_t first, int64_t count) {
-  assert_int_equal(first, *(int64_t *)to);
-  *(int64_t *)to += count;
-  return MN_OK;
-}
-
 /* Rows to test on that are not finite are named by their number; training goes on as if nobody had looked. */
 static void an_evaluation_names_its_rows(void **state) {
   enum { BATCH = 1000, FIRST = 1800 };
@@ -279,12 +273,12 @@ static void an_evaluation_names_its_rows(void **state) {
     struct made bad = make(skips[s].classes);
     struct mn_evaluator *evaluator;
     double loss, accuracy;
-    int64_t batches, all, done = 0;
+    int64_t batches, all;
     bad.over = FIRST, bad.spread = 2000; /* 1800 and 3800 of 4500 */
     open_run(&seen, *state, &skips[s], MN_PLACE_AUTO, NULL);
     open_run(&unseen, *state, &skips[s], MN_PLACE_AUTO, NULL);
     train(&seen, 5);
-    MUST(mn_evaluator_open(&evaluator, seen.model, &bad.base, MN_PASS_EVALUATE, BATCH, MN_PLACE_AUTO));
+    MUST(mn_evaluator_open(&evaluator, seen.model, &bad.base, BATCH, MN_PLACE_AUTO));
     for (int again = 0; again < 3; again++) {
       MUST(mn_evaluate(evaluator, &loss, &accuracy));
       const struct mn_fault *fault = mn_evaluator_fault(evaluator, &batches, &all);
@@ -294,14 +288,14 @@ static void an_evaluation_names_its_rows(void **state) {
     }
     bad.over = -1;
     mn_evaluator_close(evaluator);
-    MUST(mn_evaluator_open(&evaluator, seen.model, &bad.base, MN_PASS_EVALUATE, BATCH, MN_PLACE_AUTO));
+    MUST(mn_evaluator_open(&evaluator, seen.model, &bad.base, BATCH, MN_PLACE_AUTO));
     MUST(mn_evaluate(evaluator, &loss, &accuracy));
     assert_true(isfinite(loss) && isnan(accuracy) == !skips[s].classes);
     assert_null(mn_evaluator_fault(evaluator, NULL, NULL));
     mn_evaluator_close(evaluator);
     if (!skips[s].classes) { /* the loss itself */
       bad.far = FIRST + 1;
-      MUST(mn_evaluator_open(&evaluator, seen.model, &bad.base, MN_PASS_EVALUATE, BATCH, MN_PLACE_AUTO));
+      MUST(mn_evaluator_open(&evaluator, seen.model, &bad.base, BATCH, MN_PLACE_AUTO));
       MUST(mn_evaluate(evaluator, &loss, &accuracy));
       const struct mn_fault *fault = mn_evaluator_fault(evaluator, &batches, &all);
       assert_true(isnan(loss) && fault && fault->row == FIRST + 1 && batches == 1);
@@ -309,12 +303,15 @@ static void an_evaluation_names_its_rows(void **state) {
       mn_evaluator_close(evaluator);
     }
     bad.over = FIRST;
-    MUST(mn_evaluator_open(&evaluator, seen.model, &bad.base, MN_PASS_PREDICT, BATCH, MN_PLACE_AUTO));
-    for (int again = 0; again < 2; again++)
-      assert_int_equal(mn_evaluator_predict(evaluator, count_rows, &done), MN_FAILED);
+    struct mn_predictor *predictor;
+    double *y = malloc(BATCH * (size_t)mn_model_outputs(&seen.model->config) * sizeof *y);
+    MUST(mn_predictor_open(&predictor, seen.model, BATCH));
+    MUST(mn_predict_rows(predictor, &bad.base, 0, BATCH, y));
+    assert_int_equal(mn_predict_rows(predictor, &bad.base, BATCH, BATCH, y), MN_FAILED);
     assert_non_null(strstr(mn_message(), "the output of blocks.0, row 1800 is not finite"));
-    assert_int_equal(done, BATCH); /* the batches before it */
-    mn_evaluator_close(evaluator);
+    MUST(mn_predict_rows(predictor, &bad.base, 2 * BATCH, BATCH, y));
+    mn_predictor_close(predictor);
+    free(y);
     train(&seen, 20);
     train(&unseen, 20);
     assert_int_equal(seen.trainer->progress.skipped, 0);

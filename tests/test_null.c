@@ -44,10 +44,10 @@ static void what_opens(void **state) {
   OPENS(mn_dataset, out, "csv", mn_csv_rows(&out, NULL, 1));
   LACKS("csv", mn_csv_fill(NULL, rows));
   assert_int_equal(mn_dataset_arrays(&rows, x, y, 4, 2, 1), MN_OK);
-  LACKS("out", mn_defaults(NULL, rows, hidden, 1, 1));
-  LACKS("rows", mn_defaults(&by, NULL, hidden, 1, 1));
-  LACKS("hidden", mn_defaults(&by, rows, NULL, 1, 1));
-  assert_int_equal(mn_defaults(&by, rows, hidden, 1, 1), MN_OK);
+  LACKS("out", mn_defaults(NULL, rows, hidden, 1, 1, 0));
+  LACKS("rows", mn_defaults(&by, NULL, hidden, 1, 1, 0));
+  LACKS("hidden", mn_defaults(&by, rows, NULL, 1, 1, 0));
+  assert_int_equal(mn_defaults(&by, rows, hidden, 1, 1, 0), MN_OK);
   LACKS("out", mn_model_open(NULL, d, &by.model));
   OPENS(mn_model, out, "device", mn_model_open(&out, NULL, &by.model));
   OPENS(mn_model, out, "config", mn_model_open(&out, d, NULL));
@@ -61,8 +61,8 @@ static void what_opens(void **state) {
   OPENS(mn_trainer, out, "dataset", mn_trainer_open(&out, m, o, NULL, &by.trainer, NULL));
   OPENS(mn_trainer, out, "config", mn_trainer_open(&out, m, o, rows, NULL, NULL));
   OPENS(mn_pass, out, "model", mn_pass_open(&out, NULL, MN_PASS_TRAIN, 1, 1, 0));
-  OPENS(mn_evaluator, out, "model", mn_evaluator_open(&out, NULL, rows, MN_PASS_EVALUATE, 1, MN_PLACE_AUTO));
-  OPENS(mn_evaluator, out, "dataset", mn_evaluator_open(&out, m, NULL, MN_PASS_EVALUATE, 1, MN_PLACE_AUTO));
+  OPENS(mn_evaluator, out, "model", mn_evaluator_open(&out, NULL, rows, 1, MN_PLACE_AUTO));
+  OPENS(mn_evaluator, out, "dataset", mn_evaluator_open(&out, m, NULL, 1, MN_PLACE_AUTO));
   OPENS(mn_predictor, out, "model", mn_predictor_open(&out, NULL, 1));
   OPENS(mn_model, out, "device", mn_model_load(&out, NULL, "f.h5"));
   OPENS(mn_model, out, "path", mn_model_load(&out, d, NULL));
@@ -74,6 +74,7 @@ static void what_opens(void **state) {
 }
 
 static void what_works(void **state) {
+  const char *name = "a";
   struct mn_device *d = NULL;
   struct mn_dataset *rows = NULL, *none = NULL;
   struct mn_model *m = NULL;
@@ -84,7 +85,7 @@ static void what_works(void **state) {
   float out[8];
   assert_int_equal(mn_device_open(&d, "cpu", "fp32", 1), MN_OK);
   assert_int_equal(mn_dataset_arrays(&rows, x, y, 4, 2, 1), MN_OK);
-  assert_int_equal(mn_defaults(&by, rows, hidden, 1, 1), MN_OK);
+  assert_int_equal(mn_defaults(&by, rows, hidden, 1, 1, 0), MN_OK);
   assert_int_equal(mn_model_open(&m, d, &by.model), MN_OK);
   assert_int_equal(mn_model_initialise(m, 0), MN_OK);
   assert_int_equal(mn_pass_open(&pass, m, MN_PASS_EVALUATE, 4, 1, 0), MN_OK);
@@ -115,6 +116,12 @@ static void what_works(void **state) {
   LACKS("predictor", mn_predict(NULL, x, 1, out));
   LACKS("x", mn_predict(p, NULL, 1, out));
   LACKS("y", mn_predict(p, x, 1, NULL));
+  LACKS("predictor", mn_predict_rows(NULL, rows, 0, 1, &loss));
+  LACKS("rows", mn_predict_rows(p, NULL, 0, 1, &loss));
+  LACKS("y", mn_predict_rows(p, rows, 0, 1, NULL));
+  LACKS("model", mn_model_classes(NULL, &name, 1));
+  LACKS("names", mn_model_classes(m, NULL, 1));
+  LACKS("out", mn_dataset_doubles(NULL, NULL, NULL, NULL, 1, 1, 0));
   LACKS("model", mn_model_predict(NULL, x, 1, out));
   LACKS("path", mn_model_save(m, NULL));
   LACKS("path", mn_snapshot_load_weights(NULL, m));

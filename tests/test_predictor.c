@@ -47,13 +47,16 @@ static mn_status keep(void *to, const void *y, const void *targets, int64_t firs
   return MN_OK;
 }
 
-/* Sets `expected` to what an evaluator, as the command's, gives for all rows. */
+/* Sets `expected` to what an evaluator, as the command's, has for all rows. */
 static void evaluate(struct drawn *d, int64_t batch) {
   struct mn_dataset *rows;
   struct mn_evaluator *e;
-  MUST(mn_dataset_arrays(&rows, d->x, NULL, MOST, d->inputs, 0));
-  MUST(mn_evaluator_open(&e, d->model, rows, MN_PASS_PREDICT, batch, MN_PLACE_AUTO));
-  MUST(mn_evaluator_predict(e, keep, d));
+  double loss, accuracy;
+  memset(d->y, 0, (size_t)(MOST * d->outputs) * sizeof *d->y);
+  MUST(mn_dataset_arrays(&rows, d->x, d->y, MOST, d->inputs, d->outputs));
+  MUST(mn_evaluator_open(&e, d->model, rows, batch, MN_PLACE_AUTO));
+  MUST(mn_evaluator_watch(e, keep, d));
+  MUST(mn_evaluate(e, &loss, &accuracy));
   mn_evaluator_close(e), mn_dataset_close(rows);
 }
 

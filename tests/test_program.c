@@ -5,7 +5,8 @@
 
 /* ---- the program ---- */
 
-static mn_status train(const char *rows, const int64_t *hidden, int depth, int64_t epochs, const char *to) {
+static mn_status train(const char *rows, const int64_t *hidden, int depth, int64_t epochs, int64_t batch,
+                       const char *to) {
   struct mn_device *device = NULL;
   struct mn_dataset *table = NULL;
   struct mn_model *model = NULL;
@@ -14,7 +15,7 @@ static mn_status train(const char *rows, const int64_t *hidden, int depth, int64
   struct mn_defaults by;
   mn_status status = mn_device_open(&device, "cpu", "fp32", 0);
   if (!status) status = mn_dataset_open(&table, rows, MN_PART_TRAIN, NULL, NULL, MN_Y_REQUIRED);
-  if (!status) status = mn_defaults(&by, table, hidden, depth, epochs);
+  if (!status) status = mn_defaults(&by, table, hidden, depth, epochs, batch);
   if (!status) status = mn_model_open(&model, device, &by.model);
   if (!status) status = mn_model_initialise(model, 0);
   if (!status) status = mn_model_standardize_by(model, table);
@@ -88,17 +89,19 @@ static void a_program_ends_in_the_commands_bytes(void **state) {
   static const int64_t widths[] = {64, 24, 8, 7, 48, 128, 10};
   for (int i = 0; i < 12; i++) {
     const int kind = i % 3, depth = 1 + (int)below(2);
-    const int64_t rows = i == 0 ? 17000 : 6 + below(300), epochs = i % 2 ? 1 + below(4) : 0;
+    const int64_t rows = i == 0 ? 17000 : 6 + below(300), epochs = i % 2 ? 1 + below(4) : 0,
+                  batch = i % 4 == 1 ? 1 + below(rows) : 0;
     const int64_t hidden[] = {widths[below(7)], widths[below(7)]};
-    char line[300], limit[40] = "", run[60], alone[20];
+    char line[300], limit[80] = "", run[60], alone[20];
     write_table("table.h5", kind, rows, 1 + below(9), kind == 2 ? 5 : 1 + below(4) + (kind == 1));
     if (epochs) snprintf(limit, sizeof limit, "--epochs %ld", (long)epochs);
+    if (batch) snprintf(limit + strlen(limit), 30, " --batch %ld", (long)batch);
     snprintf(alone, sizeof alone, "alone-%d.h5", i), snprintf(run, sizeof run, "run-%d/checkpoint.h5", i);
     snprintf(line, sizeof line, "train --quiet --device cpu --data table.h5 --run run-%d %s --hidden %ld", i,
              limit, (long)hidden[0]);
     if (depth > 1) snprintf(line + strlen(line), 20, ",%ld", (long)hidden[1]);
     run_well(line);
-    assert_int_equal(train("table.h5", hidden, depth, epochs, alone), MN_OK);
+    assert_int_equal(train("table.h5", hidden, depth, epochs, batch, alone), MN_OK);
     assert_same_model(run, alone);
   }
 }
@@ -110,13 +113,15 @@ static void what_has_no_defaults_is_refused(void **state) {
   static const float x[4] = {0};
   const int64_t hidden[] = {8};
   assert_int_equal(mn_dataset_arrays(&d, x, NULL, 2, 2, 0), MN_OK);
-  assert_int_equal(mn_defaults(&by, d, hidden, 1, 0), MN_USAGE);
+  assert_int_equal(mn_defaults(&by, d, hidden, 1, 0, 0), MN_USAGE);
   mn_dataset_close(d);
   assert_int_equal(mn_dataset_arrays(&d, x, x, 2, 2, 1), MN_OK);
-  assert_int_equal(mn_defaults(&by, d, hidden, 0, 0), MN_USAGE);
-  assert_int_equal(mn_defaults(&by, d, hidden, 1, -1), MN_USAGE);
-  assert_int_equal(mn_defaults(&by, d, hidden, 1, INT64_MAX / 2), MN_USAGE);
-  assert_int_equal(mn_defaults(&by, d, hidden, 1, 0), MN_OK);
+  assert_int_equal(mn_defaults(&by, d, hidden, 0, 0, 0), MN_USAGE);
+  assert_int_equal(mn_defaults(&by, d, hidden, 1, -1, 0), MN_USAGE);
+  assert_int_equal(mn_defaults(&by, d, hidden, 1, INT64_MAX / 2, 0), MN_USAGE);
+  assert_int_equal(mn_defaults(&by, d, hidden, 1, 0, 3), MN_USAGE);
+  assert_int_equal(mn_defaults(&by, d, hidden, 1, 0, -1), MN_USAGE);
+  assert_int_equal(mn_defaults(&by, d, hidden, 1, 0, 0), MN_OK);
   assert_true(by.trainer.batch == 2 && by.steps == 100 && by.model.groups == 2);
   mn_dataset_close(d);
 }

@@ -187,7 +187,7 @@ static double fullness(const struct run *r, int parameter) {
 static double loss_of(struct run *r) {
   struct mn_evaluator *evaluator;
   double loss, again, accuracy;
-  MUST(mn_evaluator_open(&evaluator, r->model, &r->data.base, MN_PASS_EVALUATE, 1000, MN_PLACE_AUTO));
+  MUST(mn_evaluator_open(&evaluator, r->model, &r->data.base, 1000, MN_PLACE_AUTO));
   MUST(mn_evaluate(evaluator, &loss, &accuracy));
   MUST(mn_evaluate(evaluator, &again, &accuracy));
   assert_true(loss == again);
@@ -195,17 +195,17 @@ static double loss_of(struct run *r) {
   return loss;
 }
 
-static mn_status add_up(void *to, const void *y, const void *targets, int64_t first, int64_t count) {
-  for (int64_t i = 0; i < count * CHANNELS; i++) *(double *)to += (double)((const float *)y)[i];
-  return MN_OK;
-}
-
 static double sum_of_outputs(struct run *r) {
-  struct mn_evaluator *evaluator;
+  struct mn_predictor *predictor;
+  static double y[1000 * CHANNELS];
   double sum = 0;
-  MUST(mn_evaluator_open(&evaluator, r->model, &r->data.base, MN_PASS_PREDICT, 1000, MN_PLACE_AUTO));
-  MUST(mn_evaluator_predict(evaluator, add_up, &sum));
-  mn_evaluator_close(evaluator);
+  MUST(mn_predictor_open(&predictor, r->model, 1000));
+  for (int64_t first = 0, count; first < r->data.base.rows; first += count) {
+    count = r->data.base.rows - first < 1000 ? r->data.base.rows - first : 1000;
+    MUST(mn_predict_rows(predictor, &r->data.base, first, count, y));
+    for (int64_t i = 0; i < count * CHANNELS; i++) sum += y[i];
+  }
+  mn_predictor_close(predictor);
   return sum;
 }
 

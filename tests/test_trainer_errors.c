@@ -126,7 +126,7 @@ static void a_device_goes_on_after_a_divergence(void **state) {
   struct mn_evaluator *evaluator;
   double loss[2], accuracy;
   for (int i = 0; i < 2; i++) {
-    MUST(mn_evaluator_open(&evaluator, r.model, &good.base, MN_PASS_EVALUATE, 1000, places[i]));
+    MUST(mn_evaluator_open(&evaluator, r.model, &good.base, 1000, places[i]));
     for (int k = 0; k < 3; k++) MUST(mn_evaluate(evaluator, &loss[i], &accuracy));
     mn_evaluator_close(evaluator);
   }
@@ -209,27 +209,34 @@ static void an_optimizer_outlives_its_trainer(void **state) {
   close_run(&r);
 }
 
-/* A prediction reads no targets; one that failed is not taken up again in the middle. */
+/* A prediction reads no targets; an evaluation that failed is not taken up again in the middle. */
 static void predictions_read_inputs_alone(void **state) {
   for (int p = 0; p < 3; p++) {
     struct run r;
     struct mn_evaluator *evaluator;
+    struct mn_predictor *predictor;
     struct made data = make(0);
     int64_t limit = ROWS;
+    double *y, loss, accuracy;
     data.bad_y = 1;
     open_run(&r, *state, &setups[0], MN_PLACE_AUTO, NULL);
-    assert_int_equal(
-        mn_evaluator_open(&evaluator, r.model, &data.base, MN_PASS_EVALUATE, 1000, MN_PLACE_DEVICE),
-        MN_BAD_DATA);
-    MUST(mn_evaluator_open(&evaluator, r.model, &data.base, MN_PASS_PREDICT, 1000, places[p]));
-    MUST(mn_evaluator_predict(evaluator, refuse, &limit));
-    MUST(mn_evaluator_predict(evaluator, refuse, &limit));
+    y = malloc(1000 * (size_t)mn_model_outputs(&r.model->config) * sizeof *y);
+    MUST(mn_predictor_open(&predictor, r.model, 1000));
+    MUST(mn_predict_rows(predictor, &data.base, ROWS - 1000, 1000, y));
+    mn_predictor_close(predictor);
+    free(y);
+    assert_int_equal(mn_evaluator_open(&evaluator, r.model, &data.base, 1000, MN_PLACE_DEVICE), MN_BAD_DATA);
+    data.bad_y = 0;
+    MUST(mn_evaluator_open(&evaluator, r.model, &data.base, 1000, places[p]));
+    MUST(mn_evaluator_watch(evaluator, refuse, &limit));
+    MUST(mn_evaluate(evaluator, &loss, &accuracy));
+    MUST(mn_evaluate(evaluator, &loss, &accuracy));
     for (limit = 2000; limit <= ROWS; limit += ROWS) {
-      assert_int_equal(mn_evaluator_predict(evaluator, refuse, &limit), MN_IO);
+      assert_int_equal(mn_evaluate(evaluator, &loss, &accuracy), MN_IO);
       assert_string_equal(mn_message(), "made up: no room for row 2000");
     }
     limit = ROWS;
-    assert_int_equal(mn_evaluator_predict(evaluator, refuse, &limit), MN_IO);
+    assert_int_equal(mn_evaluate(evaluator, &loss, &accuracy), MN_IO);
     mn_evaluator_close(evaluator);
     close_run(&r);
   }

@@ -44,13 +44,17 @@ void mn_default_outputs(struct mn_model_config *model, const struct mn_dataset *
 }
 
 mn_status mn_defaults(struct mn_defaults *out, const struct mn_dataset *rows, const int64_t *hidden,
-                      int depth, int64_t epochs) {
+                      int depth, int64_t epochs, int64_t batch) {
   MN_GIVEN(out, rows, hidden);
-  if (depth < 1 || depth > MN_MODEL_DEPTH || epochs < 0 || rows->outputs < 1)
-    return mn_fail(MN_USAGE,
-                   "defaults of %d blocks, %ld epochs, %ld targets: 1 to %d, 0 or more, and at least 1 work",
-                   depth, (long)epochs, (long)rows->outputs, MN_MODEL_DEPTH);
-  const int64_t batch = mn_default_batch(rows->rows), steps = mn_default_steps(epochs, rows->rows, batch);
+  if (depth < 1 || depth > MN_MODEL_DEPTH || epochs < 0 || rows->outputs < 1 || batch < 0 ||
+      batch > rows->rows)
+    return mn_fail(
+        MN_USAGE,
+        "defaults of %d blocks, %ld epochs, %ld targets, batches of %ld: 1 to %d, 0 or more, at least "
+        "1, and 0 to the %ld rows work",
+        depth, (long)epochs, (long)rows->outputs, (long)batch, MN_MODEL_DEPTH, (long)rows->rows);
+  if (batch == 0) batch = mn_default_batch(rows->rows);
+  const int64_t steps = mn_default_steps(epochs, rows->rows, batch);
   if (steps < 0) return mn_fail(MN_USAGE, "%ld epochs are more rows than can be counted", (long)epochs);
   *out = (struct mn_defaults){.model = mn_model_defaults(),
                               .optimizer = mn_optimizer_defaults(MN_ADAMW),

@@ -33,7 +33,7 @@ struct mn_evaluator {
   struct pinned *pinned;
   mn_evaluator_take *take; /* called with `to` and each batch; may be NULL */
   void *to;
-  void *y, *targets;         /* host: [batch, K] each, for `take`; targets NULL without a loss */
+  void *y, *targets;         /* host: [batch, K] each, for `take` */
   double total, right;       /* of the batches so far: loss, and rows classified correctly */
   struct mn_scale *kept;     /* [parameters] on the device, if planes are scaled: training's */
   struct mn_fault fault;     /* of the first batch that was not finite, if there was one … */
@@ -45,18 +45,16 @@ struct mn_evaluator {
   int64_t first; /* its first row */
 };
 
-static mn_status open_parts(struct mn_evaluator *e, enum mn_pass_kind kind, enum mn_place place) {
+static mn_status open_parts(struct mn_evaluator *e, enum mn_place place) {
   struct mn_device *device = e->model->device;
-  MN_TRY(
-      mn_model_check_data(&e->model->config, "the model", e->dataset, "the data", kind == MN_PASS_EVALUATE));
-  MN_TRY(mn_pass_open_outside(&e->full, e->model, kind, e->batch, 1));
+  MN_TRY(mn_model_check_data(&e->model->config, "the model", e->dataset, "the data", 1));
+  MN_TRY(mn_pass_open_outside(&e->full, e->model, MN_PASS_EVALUATE, e->batch, 1));
   int64_t rest = e->dataset->rows % e->batch;
-  if (rest) MN_TRY(mn_pass_open_outside(&e->rest, e->model, kind, rest, 1));
+  if (rest) MN_TRY(mn_pass_open_outside(&e->rest, e->model, MN_PASS_EVALUATE, rest, 1));
   MN_TRY(mn_allocate_host(device, (void **)&e->pinned, sizeof *e->pinned));
   if (device->scaled)
     MN_TRY(mn_device_allocate(e->model->device, (void **)&e->kept, e->model->count, sizeof *e->kept));
   struct mn_loader_config config = {.place = place,
-                                    .x_only = kind == MN_PASS_PREDICT,
                                     .samples = e->batch,
                                     .reals = mn_pass_reads_reals(e->full),
                                     .standard = e->model->standard};
@@ -64,17 +62,15 @@ static mn_status open_parts(struct mn_evaluator *e, enum mn_pass_kind kind, enum
 }
 
 mn_status mn_evaluator_open(struct mn_evaluator **out, struct mn_model *model, struct mn_dataset *dataset,
-                            enum mn_pass_kind kind, int64_t batch, enum mn_place place) {
+                            int64_t batch, enum mn_place place) {
   MN_OPENS(out, model, dataset);
-  if ((kind != MN_PASS_EVALUATE && kind != MN_PASS_PREDICT) || !mn_place_name(place))
-    return mn_fail(MN_USAGE,
-                   "an evaluator of kind %d at place %d: MN_PASS_EVALUATE, and one of the places, work",
-                   (int)kind, (int)place);
+  if (!mn_place_name(place))
+    return mn_fail(MN_USAGE, "an evaluator at place %d: one of enum mn_place works", (int)place);
   struct mn_evaluator *e = *out = calloc(1, sizeof *e);
   if (!e) return mn_fail(MN_NO_MEMORY, "no memory for an evaluation");
   *e = (struct mn_evaluator){.model = model, .dataset = dataset};
   e->batch = batch < dataset->rows ? batch : dataset->rows;
-  mn_status status = open_parts(e, kind, place);
+  mn_status status = open_parts(e, place);
   if (status != MN_OK) mn_evaluator_close(e), *out = NULL;
   return status;
 }
@@ -130,28 +126,19 @@ static void undo(const struct mn_standard *s, size_t real, void *values, int64_t
   }
 }
 
-/* Outputs that are not finite make a loss that is not, which mn_evaluate tells; they end a prediction. */
+/* Outputs that are not finite make a loss that is not, which mn_evaluate tells. */
 static mn_status read_batch(struct mn_evaluator *e, const struct given *g) {
   struct mn_device *device = e->model->device;
   const struct mn_pass *pass = g->pass;
   const struct result *result = &e->pinned->results[g - e->given];
-  char where[MN_FAULT_WORDS];
-  if (pass->reads_y) {
-    if (!isfinite(result->loss) && e->faults++ == 0) explain(e, g); /* the first */
-    e->total += result->loss * (double)g->pass->batch;
-    e->right += result->correct;
-  }
+  if (!isfinite(result->loss) && e->faults++ == 0) explain(e, g); /* the first */
+  e->total += result->loss * (double)g->pass->batch;
+  e->right += result->correct;
   if (!e->take) return MN_OK;
   const int64_t outputs = mn_tensor_count(pass->y);
   const size_t bytes = pass->target ? (size_t)outputs * device->real : (size_t)pass->rows * sizeof(int32_t);
   MN_TRY(mn_download(device, e->y, pass->y->value.real, (size_t)outputs * device->real));
-  if (pass->reads_y)
-    MN_TRY(mn_download(device, e->targets, g->rows.y, bytes));
-  else if (mn_find_outside(e->y, outputs, device->real, -INFINITY, INFINITY) >= 0) {
-    explain(e, g);
-    return mn_fail(MN_FAILED, "there is no prediction: %s is not finite; %s",
-                   mn_fault_words(where, &e->fault), mn_fault_remedy(&e->fault));
-  }
+  MN_TRY(mn_download(device, e->targets, g->rows.y, bytes));
   const struct mn_standard *s = &e->model->standard[MN_Y];
   if (s->mean) undo(s, device->real, e->y, pass->rows, outputs / pass->rows);
   if (s->mean && pass->target) undo(s, device->real, e->targets, pass->rows, outputs / pass->rows);
@@ -227,7 +214,7 @@ mn_status mn_evaluator_watch(struct mn_evaluator *e, mn_evaluator_take *take, vo
   struct mn_device *device = e->model->device;
   const size_t bytes = (size_t)(e->batch * mn_model_outputs(&e->model->config)) * sizeof(double);
   if (!e->y) MN_TRY(mn_allocate_host(device, &e->y, bytes));
-  if (e->full->reads_y && !e->targets) MN_TRY(mn_allocate_host(device, &e->targets, bytes));
+  if (!e->targets) MN_TRY(mn_allocate_host(device, &e->targets, bytes));
   e->take = take;
   e->to = to;
   return MN_OK;
@@ -248,10 +235,4 @@ mn_status mn_evaluate(struct mn_evaluator *evaluator, double *loss, double *accu
 const struct mn_fault *mn_evaluator_fault(const struct mn_evaluator *e, int64_t *batches, int64_t *all) {
   if (batches) *batches = e->faults, *all = (e->dataset->rows + e->batch - 1) / e->batch;
   return e->faults ? &e->fault : NULL;
-}
-
-mn_status mn_evaluator_predict(struct mn_evaluator *e, mn_evaluator_take *take, void *to) {
-  if (e->full->reads_y) return mn_fail(MN_USAGE, "an evaluator of a loss predicts nothing: open another");
-  MN_TRY(mn_evaluator_watch(e, take, to));
-  return walk(e);
 }

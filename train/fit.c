@@ -3,6 +3,8 @@
 
 #include <math.h>
 #include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
 
 #include "data/placement.h"
 
@@ -68,14 +70,17 @@ void mn_standard_reals(const struct mn_standard *s, size_t real, void *to, const
     }
 }
 
-float mn_standard_undo(const struct mn_standard *s, size_t real, float *y, const void *from, int64_t n,
-                       int64_t cols) {
-  float poison = 0;
-  for (int64_t i = 0; i < n; i++, y += cols)
-    for (int64_t c = 0; c < cols; c++) {
-      const double value = mn_real_at(from, real, i * cols + c);
-      y[c] = (float)(s->mean ? value * s->scale[c] + s->mean[c] : value);
-      poison += 0 * y[c];
+double mn_standard_undo(const struct mn_standard *s, size_t real, size_t as, void *y, const void *from,
+                        int64_t n, int64_t cols) {
+  double poison = 0;
+  for (int64_t i = 0; i < n; i++)
+    for (int64_t c = 0, at = i * cols; c < cols; c++, at++) {
+      const double value = mn_real_at(from, real, at),
+                   own = s->mean ? value * s->scale[c] + s->mean[c] : value;
+      if (as == sizeof own)
+        poison += 0 * (((double *)y)[at] = own);
+      else
+        poison += 0 * (double)(((float *)y)[at] = (float)own);
     }
   return poison;
 }
@@ -89,6 +94,29 @@ double mn_model_loss_unit(const struct mn_model *model) {
 
 size_t mn_model_real(const struct mn_model *model) {
   return model->standard[MN_Y].mean ? sizeof(double) : model->device->real;
+}
+
+mn_status mn_model_classes(struct mn_model *model, const char *const *names, int64_t count) {
+  MN_GIVEN(model, names);
+  struct mn_class_names copy = {.count = count, .names = NULL};
+  if (count < 1 || count > MN_CLASSES_MOST || model->config.loss != MN_LOSS_CROSS_ENTROPY)
+    return mn_fail(MN_USAGE, "%lld names: 1 to %d of the classes of a model with cross-entropy work",
+                   (long long)count, MN_CLASSES_MOST);
+  if (!(copy.names = calloc((size_t)count, sizeof *copy.names)))
+    return mn_fail(MN_NO_MEMORY, "no memory for the names of classes");
+  mn_status status = MN_OK;
+  for (int64_t k = 0; k < count && status == MN_OK; k++) {
+    const char *name = names[k] ? names[k] : "";
+    if (!*name || strlen(name) >= MN_CLASS_NAME || (k > 0 && strcmp(names[k - 1], name) >= 0))
+      status = mn_fail(
+          MN_USAGE, "class %lld is called '%s': 1 to %d bytes, in order of their bytes and none twice, work",
+          (long long)k, name, MN_CLASS_NAME - 1);
+    else
+      strcpy(copy.names[k], name);
+  }
+  if (status == MN_OK) status = mn_model_name_classes(model, &copy);
+  free(copy.names);
+  return status;
 }
 
 mn_status mn_model_name_classes(struct mn_model *model, const struct mn_class_names *names) {

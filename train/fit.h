@@ -10,22 +10,14 @@
 mn_status mn_model_check_data(const struct mn_model_config *config, const char *model,
                               struct mn_dataset *dataset, const char *data, int targets);
 
-/* Trainers and evaluators that are opened from now on standardise x: (x − mean[i])/scale[i]. Both [inputs],
- * copied; a checkpoint keeps them. data/columns.h measures them. NULLs: x is taken as it is. MN_USAGE: a mean
- * that is not finite, or a scale that is not finite or not above 0; MN_NO_MEMORY. */
-MN_API mn_status mn_model_standardize(struct mn_model *model, const double *mean, const double *scale);
-/* The same of real targets, [K]: a model learns (y − mean[k])/scale[k], and its outputs are multiplied and
- * added to again wherever they leave it. MN_USAGE also for a model of classes. */
-MN_API mn_status mn_model_standardize_targets(struct mn_model *model, const double *mean,
-                                              const double *scale);
-
 /* From floats x [n, cols], in their own units, to reals as a pass reads them, standardised as rows of files
  * are (data/read_rows.c); `real`: bytes of a real. */
 void mn_standard_reals(const struct mn_standard *standard, size_t real, void *to, const float *x, int64_t n,
                        int64_t cols);
-/* Back to their own units. Returns 0, or NaN if a value is not finite or beyond a float's range. */
-float mn_standard_undo(const struct mn_standard *standard, size_t real, float *y, const void *from, int64_t n,
-                       int64_t cols);
+/* Back to their own units, as reals of `as` bytes. Returns 0, or NaN if a value is not finite or beyond their
+ * range. */
+double mn_standard_undo(const struct mn_standard *standard, size_t real, size_t as, void *y, const void *from,
+                        int64_t n, int64_t cols);
 
 /* What the minimised loss is multiplied by to be in the targets' own units: scale² if all targets have the
  * same scale, 1 if they are not standardised; 0 if their scales differ or scale² is no normal number. */

@@ -103,6 +103,9 @@ MN_CHECKED mn_status mn_dataset_arrays(struct mn_dataset **out, const float *x, 
                                        int64_t inputs, int64_t outputs);
 MN_CHECKED mn_status mn_dataset_labelled(struct mn_dataset **out, const float *x, const int32_t *labels,
                                          int64_t rows, int64_t inputs);
+/* Both for doubles, whose means are subtracted before they are rounded; either y or labels, or neither. */
+MN_CHECKED mn_status mn_dataset_doubles(struct mn_dataset **out, const double *x, const double *y,
+                                        const int32_t *labels, int64_t rows, int64_t inputs, int64_t outputs);
 
 enum mn_part { MN_PART_TRAIN, MN_PART_TEST, MN_PART_ALL };
 enum { MN_Y_REQUIRED = 1, MN_Y_NUMBERS = 2, MN_Y_NONE = 4, MN_TRUSTED = 8 };
@@ -247,6 +250,10 @@ MN_CHECKED mn_status mn_model_standardize_targets(struct mn_model *model, const 
  * rows. */
 MN_CHECKED mn_status mn_model_standardize_by(struct mn_model *model, struct mn_dataset *rows);
 
+/* Names the classes, with what words they stand for: `count` different ones of 1 to 63 bytes, sorted by their
+ * bytes; copied, and kept in files. MN_USAGE: another number, or order. */
+MN_CHECKED mn_status mn_model_classes(struct mn_model *model, const char *const *names, int64_t count);
+
 /* The columns of a CSV, which a file of the model keeps, for mn_csv_config's `table`. */
 MN_CHECKED mn_status mn_model_columns(struct mn_model *model, const struct mn_csv *csv);
 
@@ -316,10 +323,10 @@ struct mn_progress {
   int64_t skipped_running; /* … and how many of the last steps in a row */
 };
 
-/* The configs of `minnow train --hidden …`, which suit real tables, with `epochs` (0: its default) on rows of
- * a file or of arrays. `hidden`: the widths of `depth` blocks. Beside them, mn_model_standardize_by. */
+/* The configs of `minnow train --hidden …`, which suit real tables, with `epochs` and rows a batch (0: its
+ * defaults). `hidden`: the widths of `depth` blocks. Beside them, mn_model_standardize_by. */
 MN_CHECKED mn_status mn_defaults(struct mn_defaults *out, const struct mn_dataset *rows,
-                                 const int64_t *hidden, int depth, int64_t epochs);
+                                 const int64_t *hidden, int depth, int64_t epochs, int64_t batch);
 /* Parts of these: AdamW with beta1 0.9, beta2 0.98, eps 1e-8, or SGD with momentum 0.9, without decay and
  * clipping; and for so many steps batches of 64, with AdamW rate 0.007 and the cosine, with SGD a constant
  * 0.05. */
@@ -396,10 +403,9 @@ MN_CHECKED mn_status mn_pass_update(struct mn_pass *pass);
 struct mn_evaluator;
 struct mn_predictor;
 
-/* kind: MN_PASS_EVALUATE. batch: rows a pass, reduced to those there are. */
+/* batch: rows a pass, reduced to those there are. */
 MN_CHECKED mn_status mn_evaluator_open(struct mn_evaluator **out, struct mn_model *model,
-                                       struct mn_dataset *rows, enum mn_pass_kind kind, int64_t batch,
-                                       enum mn_place place);
+                                       struct mn_dataset *rows, int64_t batch, enum mn_place place);
 /* The mean loss over all rows, and the share classified right, NaN without classes; both NaN if a row's is
  * not finite. */
 MN_CHECKED mn_status mn_evaluate(struct mn_evaluator *evaluator, double *loss, double *accuracy);
@@ -417,7 +423,12 @@ void mn_predictor_close(struct mn_predictor *predictor);
  * predicting` times it. */
 MN_CHECKED mn_status mn_predict(struct mn_predictor *predictor, const float *x, int64_t n, float *y);
 
-/* The same by a predictor of its own, for any number of rows. */
+/* The same of rows first … first + count - 1 of a dataset, a CSV's among them, y [count, K]. MN_BAD_DATA: of
+ * other inputs than the model's. */
+MN_CHECKED mn_status mn_predict_rows(struct mn_predictor *predictor, struct mn_dataset *rows, int64_t first,
+                                     int64_t count, double *y);
+
+/* mn_predict by a predictor of its own, for any number of rows. */
 MN_CHECKED mn_status mn_model_predict(struct mn_model *model, const float *x, int64_t rows, float *y);
 
 /* ---- files ---- */

@@ -86,15 +86,38 @@ void mn_predictor_close(struct mn_predictor *p) {
 
 /* ---- predicting ---- */
 
-/* The reason for outputs that are not finite. */
-static mn_status explain(struct mn_predictor *p, const float *x, int64_t n, const void *y) {
-  const int64_t inputs = p->pass->x->value.cols;
+/* Prepares the pass for n rows, which come to *x, reals [n, I]. */
+static mn_status begin(struct mn_predictor *p, int64_t n, void **x) {
+  if (n < 0 || n > p->rows)
+    return mn_fail(MN_USAGE, "%ld rows for a predictor of %ld: 0 to %ld work", (long)n, (long)p->rows,
+                   (long)p->rows);
+  if (n > 0 && mn_prepared_old(p->of)) MN_TRY(mn_prepare(p->of, p->device));
+  if (n > 0 && n != p->pass->x->value.rows) mn_tape_resize(p->pass->tape, p->pass->x, n);
+  *x = p->x ? p->x : p->pass->x->value.real;
+  return MN_OK;
+}
+
+/* Runs the pass; *y: its outputs, reals [n, K]. */
+static mn_status run(struct mn_predictor *p, int64_t n, const void **y) {
+  struct mn_device *device = p->device;
+  struct mn_operand *in = &p->pass->x->value, *out = &p->pass->y->value;
+  if (p->x) MN_TRY(mn_copy(device, in->real, p->x, (size_t)(n * in->cols) * device->real));
+  in->stale = 1;
+  MN_TRY(mn_operand_prepare(device, in));
+  MN_TRY(mn_tape_step(p->pass->tape));
+  if (p->y) MN_TRY(mn_download(device, p->y, out->real, (size_t)(n * out->cols) * device->real));
+  *y = p->y ? p->y : out->real;
+  return MN_OK;
+}
+
+/* The reason for outputs that are not finite. `first`: the number of the first row. */
+static mn_status explain(struct mn_predictor *p, int64_t first, int64_t n, const void *y) {
   struct mn_fault fault;
   char where[MN_FAULT_WORDS];
-  MN_TRY(mn_dataset_check_finite("the arrays", "x", 0, inputs, n * inputs, x, sizeof *x));
   if (mn_find_outside(y, n * p->pass->y->value.cols, p->device->real, -INFINITY, INFINITY) < 0)
     return mn_fail(MN_FAILED, "there is no prediction: an output is beyond a float's range");
   mn_pass_explain(&p->view, &(struct mn_batch){.rows = n, .x = p->pass->x->value}, &fault);
+  if (fault.row >= 0 && !fault.parameter) fault.row += first;
   return mn_fail(MN_FAILED, "there is no prediction: %s is not finite; %s", mn_fault_words(where, &fault),
                  mn_fault_remedy(&fault));
 }
@@ -102,25 +125,39 @@ static mn_status explain(struct mn_predictor *p, const float *x, int64_t n, cons
 mn_status mn_predict(struct mn_predictor *predictor, const float *x, int64_t n, float *y) {
   MN_GIVEN(predictor, x, y);
   const struct mn_standard *standard = predictor->of->standard;
-  struct mn_device *device = predictor->device;
-  struct mn_operand *in = &predictor->pass->x->value, *out = &predictor->pass->y->value;
-  if (n < 0 || n > predictor->rows)
-    return mn_fail(MN_USAGE, "%ld rows for a predictor of %ld: 0 to %ld work", (long)n, (long)predictor->rows,
-                   (long)predictor->rows);
+  const size_t real = predictor->device->real;
+  const int64_t inputs = predictor->pass->x->value.cols, outputs = predictor->pass->y->value.cols;
+  const void *reals;
+  void *to = NULL;
+  MN_TRY(begin(predictor, n, &to));
   if (n == 0) return MN_OK;
-  if (mn_prepared_old(predictor->of)) MN_TRY(mn_prepare(predictor->of, device));
-  if (n != in->rows) mn_tape_resize(predictor->pass->tape, predictor->pass->x, n);
-  mn_standard_reals(&standard[MN_X], device->real, predictor->x ? predictor->x : in->real, x, n, in->cols);
-  if (predictor->x) MN_TRY(mn_copy(device, in->real, predictor->x, (size_t)(n * in->cols) * device->real));
-  in->stale = 1;
-  MN_TRY(mn_operand_prepare(device, in));
-  MN_TRY(mn_tape_step(predictor->pass->tape));
-  if (predictor->y)
-    MN_TRY(mn_download(device, predictor->y, out->real, (size_t)(n * out->cols) * device->real));
-  const void *reals = predictor->y ? predictor->y : out->real;
-  return mn_standard_undo(&standard[MN_Y], device->real, y, reals, n, out->cols) == 0
-             ? MN_OK
-             : explain(predictor, x, n, reals);
+  mn_standard_reals(&standard[MN_X], real, to, x, n, inputs);
+  MN_TRY(run(predictor, n, &reals));
+  if (mn_standard_undo(&standard[MN_Y], real, sizeof *y, y, reals, n, outputs) == 0) return MN_OK;
+  MN_TRY(mn_dataset_check_finite("the arrays", "x", 0, inputs, n * inputs, x, sizeof *x));
+  return explain(predictor, 0, n, reals);
+}
+
+mn_status mn_predict_rows(struct mn_predictor *predictor, struct mn_dataset *rows, int64_t first,
+                          int64_t count, double *y) {
+  MN_GIVEN(predictor, rows, y);
+  const struct mn_standard *standard = predictor->of->standard;
+  const struct mn_device *device = predictor->device;
+  const struct mn_rows_form form = {.real = device->real,
+                                    .standard = {[MN_X] = standard[MN_X]},
+                                    .x_row = (size_t)rows->inputs * device->real,
+                                    .threads = device->threads};
+  const struct mn_range range = {.first = first, .count = count};
+  const void *reals;
+  struct mn_rows to = {0};
+  MN_TRY(mn_model_check_data(&predictor->of->config, "the model", rows, "the data", 0));
+  MN_TRY(begin(predictor, count, &to.x));
+  if (count == 0) return MN_OK;
+  MN_TRY(mn_read_rows(rows, &form, &range, 1, &to, NULL));
+  MN_TRY(run(predictor, count, &reals));
+  const int64_t outputs = predictor->pass->y->value.cols;
+  if (mn_standard_undo(&standard[MN_Y], device->real, sizeof *y, y, reals, count, outputs) == 0) return MN_OK;
+  return explain(predictor, first, count, reals);
 }
 
 mn_status mn_model_predict(struct mn_model *model, const float *x, int64_t rows, float *y) {

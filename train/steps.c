@@ -71,7 +71,7 @@ static mn_status download(struct mn_device *device, const struct mn_standard *s,
   void *reals = malloc(bytes);
   if (!reals) return mn_fail(MN_NO_MEMORY, "no memory for %ld rows of %ld", (long)rows, (long)cols);
   mn_status status = mn_download(device, reals, from, bytes);
-  if (status == MN_OK && mn_standard_undo(s, device->real, to, reals, rows, cols) != 0)
+  if (status == MN_OK && mn_standard_undo(s, device->real, sizeof *to, to, reals, rows, cols) != 0)
     status = mn_fail(MN_FAILED, "a value is not finite, or beyond a float's range");
   free(reals);
   return status;

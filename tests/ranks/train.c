@@ -213,7 +213,7 @@ static mn_status evaluate(struct mn_model *model, struct mn_dataset *data) {
   struct mn_evaluator *evaluator;
   double loss, accuracy;
   char words[MN_FAULT_WORDS];
-  MN_TRY(mn_evaluator_open(&evaluator, model, data, MN_PASS_EVALUATE, 50, MN_PLACE_AUTO));
+  MN_TRY(mn_evaluator_open(&evaluator, model, data, 50, MN_PLACE_AUTO));
   const mn_status status = mn_evaluate(evaluator, &loss, &accuracy);
   const struct mn_fault *fault = mn_evaluator_fault(evaluator, NULL, NULL);
   if (status == MN_OK && prints && fault) printf("evaluated: %s\n", mn_fault_words(words, fault));

@@ -167,8 +167,7 @@ static mn_status eval(FILE *out, struct mn_session *s) {
   struct mn_evaluator *evaluator;
   struct scores scores = {0};
   const struct mn_options *o = &s->options;
-  MN_TRY(
-      mn_evaluator_open(&evaluator, s->model, s->test, MN_PASS_EVALUATE, o->batch, (enum mn_place)o->place));
+  MN_TRY(mn_evaluator_open(&evaluator, s->model, s->test, o->batch, (enum mn_place)o->place));
   mn_status status = evaluate(out, s, evaluator, &scores);
   mn_evaluator_close(evaluator);
   close_scores(&scores);

@@ -35,7 +35,7 @@ OPTION(INTEGER, part, "part", NULL, READS, 0, 0, 0, "auto",
        "which rows: the test part's, the train part's, or all of --x, a name from the file's root on; a run "
        "with --validation has parts of its own; auto: the test part's if there is one, else all",
        .words = parts)
-OPTION(INTEGER, place, "place", NULL, RUNS, KEPT, 0, 0, "auto",
+OPTION(INTEGER, place, "place", NULL, TRAIN | EVAL, KEPT, 0, 0, "auto",
        "where the rows wait: in the device's memory, in host memory, or in the file; auto: the first that "
        "has room",
        .words = mn_place_words)

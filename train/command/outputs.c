@@ -11,7 +11,6 @@
 #include "data/held_out.h"
 #include "kernels/text.h"
 #include "train/checkpoint/atomic_file.h"
-#include "train/evaluate.h"
 #include "train/fit.h"
 
 /* The datasets of the file of outputs. */
@@ -25,7 +24,7 @@ struct output {
   hid_t file, sets[SETS]; /* below 0 if the file lacks it */
   struct mn_dataset *rows;
   int64_t cols;
-  size_t real;
+  size_t real; /* bytes of an output */
   int classes, targets, probabilities;
   const struct mn_class_names *names;
   void *room; /* for a batch of one of the datasets */
@@ -119,21 +118,19 @@ static mn_status copy_targets(struct output *o, int64_t batch) {
   return status;
 }
 
-static mn_status write_rows(void *to, const void *y, const void *targets, int64_t first, int64_t count) {
+static mn_status write_rows(void *to, const double *y, int64_t first, int64_t count) {
   struct output *o = to;
   int32_t *labels = o->room;
   int64_t *rows = o->room;
   if (o->classes) {
-    for (int64_t n = 0; n < count; n++) labels[n] = mn_class_of(y, o->real, n * o->cols, o->cols);
+    for (int64_t n = 0; n < count; n++) labels[n] = mn_class_of(y, sizeof *y, n * o->cols, o->cols);
     MN_TRY(put(o, LABEL, H5T_NATIVE_INT32, 0, first, count, labels));
   }
   for (int64_t n = 0; n < count; n++) rows[n] = mn_dataset_row(o->rows, first + n);
   MN_TRY(put(o, ROW, H5T_NATIVE_INT64, 0, first, count, rows));
   for (int64_t n = 0; n < count && o->probabilities; n++)
-    mn_softmax((double *)o->room + n * o->cols, y, o->real, n * o->cols, o->cols);
-  if (o->probabilities) return put(o, Y, H5T_NATIVE_DOUBLE, o->cols, first, count, o->room);
-  return put(o, Y, o->real == sizeof(double) ? H5T_NATIVE_DOUBLE : H5T_NATIVE_FLOAT, o->cols, first, count,
-             y);
+    mn_softmax((double *)o->room + n * o->cols, y, sizeof *y, n * o->cols, o->cols);
+  return put(o, Y, H5T_NATIVE_DOUBLE, o->cols, first, count, o->probabilities ? o->room : y);
 }
 
 /* Closes the file, and renames it to --out if all went well. */
@@ -149,17 +146,11 @@ static mn_status finish_output(struct output *o, int replace, mn_status status) 
   return status;
 }
 
-/* Targets are copied before the evaluator is open, which then reads the rows alone. */
 static mn_status fill_output(struct output *o, struct mn_session *s) {
-  struct mn_evaluator *evaluator;
   MN_TRY(create_output(o));
   MN_TRY(write_names(o));
   MN_TRY(copy_targets(o, s->options.batch));
-  MN_TRY(mn_evaluator_open(&evaluator, s->model, s->test, MN_PASS_PREDICT, s->options.batch,
-                           (enum mn_place)s->options.place));
-  mn_status status = mn_evaluator_predict(evaluator, write_rows, o);
-  mn_evaluator_close(evaluator);
-  return status;
+  return mn_outputs_each(s, write_rows, o);
 }
 
 static mn_status write_hdf5(FILE *out, struct mn_session *s) {

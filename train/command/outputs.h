@@ -13,6 +13,11 @@ int32_t mn_class_of(const void *y, size_t real, int64_t at, int64_t cols);
 /* The softmax of such a row, in double: p [cols]. */
 void mn_softmax(double *p, const void *y, size_t real, int64_t at, int64_t cols);
 
+/* Calls `take` with the outputs of session->test, doubles [count, K], batch by batch. Its errors end it. */
+mn_status mn_outputs_each(struct mn_session *session,
+                          mn_status (*take)(void *to, const double *y, int64_t first, int64_t count),
+                          void *to);
+
 /* Writes the outputs for session->test to --out: CSV if its name ends so, else HDF5 (train/FILES.md). */
 mn_status mn_write_outputs(FILE *out, struct mn_session *session);
 mn_status mn_write_csv(FILE *out, struct mn_session *session); /* outputs_csv.c */

@@ -11,7 +11,6 @@
 #include "kernels/text.h"
 #include "train/checkpoint/atomic_file.h"
 #include "train/command/outputs.h"
-#include "train/evaluate.h"
 #include "train/fit.h"
 
 int32_t mn_class_of(const void *y, size_t real, int64_t at, int64_t cols) {
@@ -26,6 +25,24 @@ void mn_softmax(double *p, const void *y, size_t real, int64_t at, int64_t cols)
   double sum = 0;
   for (int64_t k = 0; k < cols; k++) sum += exp(mn_real_at(y, real, at + k) - largest);
   for (int64_t k = 0; k < cols; k++) p[k] = exp(mn_real_at(y, real, at + k) - largest) / sum;
+}
+
+mn_status mn_outputs_each(struct mn_session *s,
+                          mn_status (*take)(void *to, const double *y, int64_t first, int64_t count),
+                          void *to) {
+  const int64_t rows = s->test->rows, batch = s->options.batch < rows ? s->options.batch : rows;
+  struct mn_predictor *predictor;
+  double *y = malloc((size_t)(batch * mn_model_outputs(&s->model->config)) * sizeof *y);
+  if (!y) return mn_fail(MN_NO_MEMORY, "no memory for the outputs of a batch");
+  mn_status status = mn_predictor_open(&predictor, s->model, batch);
+  for (int64_t first = 0, count; first < rows && status == MN_OK; first += count) {
+    count = rows - first < batch ? rows - first : batch;
+    status = mn_predict_rows(predictor, s->test, first, count, y);
+    if (status == MN_OK) status = take(to, y, first, count);
+  }
+  mn_predictor_close(predictor);
+  free(y);
+  return status;
 }
 
 struct csv_output {
@@ -93,10 +110,9 @@ static void put_names(const struct csv_output *o) {
   fputc('\n', o->file);
 }
 
-static mn_status put_rows(void *to, const void *y, const void *targets, int64_t first, int64_t count) {
+static mn_status put_rows(void *to, const double *y, int64_t first, int64_t count) {
   const struct csv_output *o = to;
   const struct mn_session *s = o->session;
-  const size_t real = mn_model_real(s->model);
   const int classes = s->model->config.loss == MN_LOSS_CROSS_ENTROPY;
   for (int64_t n = 0, at = 0; n < count; n++, at += o->cols) {
     const int64_t row = mn_dataset_row(s->test, first + n);
@@ -104,10 +120,10 @@ static mn_status put_rows(void *to, const void *y, const void *targets, int64_t 
       put_text(o, mn_csv_id(s->csv, row));
     else
       fprintf(o->file, "%lld", (long long)row);
-    if (classes) fputc(o->separator, o->file), put_class(o, mn_class_of(y, real, at, o->cols));
+    if (classes) fputc(o->separator, o->file), put_class(o, mn_class_of(y, sizeof *y, at, o->cols));
     for (int64_t k = 0; k < o->cols && !classes; k++)
-      fputc(o->separator, o->file), put_value(o, target_of(o, k), mn_real_at(y, real, at + k));
-    if (o->probabilities) mn_softmax(o->probabilities, y, real, at, o->cols);
+      fputc(o->separator, o->file), put_value(o, target_of(o, k), y[at + k]);
+    if (o->probabilities) mn_softmax(o->probabilities, y, sizeof *y, at, o->cols);
     for (int64_t k = 0; k < o->cols && o->probabilities; k++)
       fprintf(o->file, "%c%.9g", o->separator, o->probabilities[k]);
     fputc('\n', o->file);
@@ -116,13 +132,8 @@ static mn_status put_rows(void *to, const void *y, const void *targets, int64_t 
 }
 
 static mn_status write_all(struct csv_output *o, struct mn_session *s) {
-  struct mn_evaluator *evaluator;
-  MN_TRY(mn_evaluator_open(&evaluator, s->model, s->test, MN_PASS_PREDICT, s->options.batch,
-                           (enum mn_place)s->options.place));
   put_names(o);
-  const mn_status status = mn_evaluator_predict(evaluator, put_rows, o);
-  mn_evaluator_close(evaluator);
-  return status;
+  return mn_outputs_each(s, put_rows, o);
 }
 
 mn_status mn_write_csv(FILE *out, struct mn_session *s) {

@@ -207,7 +207,7 @@ static mn_status open_rows(struct run *r, const struct mn_options *options) {
   MN_TRY(
       mn_trainer_open(&r->trainer, s->model, s->optimizer, s->train, &config, s->from ? &s->progress : NULL));
   if (s->test)
-    MN_TRY(mn_evaluator_open(&r->evaluator, s->model, s->test, MN_PASS_EVALUATE, mn_session_rows_a_pass(s),
+    MN_TRY(mn_evaluator_open(&r->evaluator, s->model, s->test, mn_session_rows_a_pass(s),
                              config.place)); /* as eval does */
   /* What decides by a test, or may take a batch again, waits for the device at each epoch's end. */
   if (s->test && s->test->rows <= mn_session_rows_a_pass(s) && s->device->type == MN_DEVICE_CUDA &&
