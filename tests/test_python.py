@@ -1,0 +1,235 @@
+"""train/python: the estimators with scikit-learn and without it, beside the command and the library's structs."""
+import concurrent.futures
+import ctypes
+import os
+import pathlib
+import pickle
+import re
+import signal
+import subprocess
+import sys
+import tempfile
+import textwrap
+import threading
+import time
+import unittest
+
+import numpy
+
+TOP = pathlib.Path(__file__).resolve().parents[1]
+sys.path.insert(0, str(TOP / "train/python"))
+
+import minnow  # noqa: E402
+import minnow.library  # noqa: E402
+
+try:
+  import sklearn
+except ImportError:
+  sklearn = None
+try:
+  import h5py
+except ImportError:
+  h5py = None
+
+PROGRAM = os.environ.get("MINNOW", str(TOP / "build/minnow"))
+
+
+def rows(kind, n=240, cols=6, seed=0, dtype="float64"):
+  """x and y: classes as numbers or words, one target or three."""
+  draw = numpy.random.RandomState(seed)
+  x = draw.normal(size=(n, cols)) * 10.0**numpy.arange(cols) + 1000
+  v = (x - x.mean(axis=0)) / x.std(axis=0)
+  label = (v[:, 0] > 0).astype(int) + (v[:, 1] > 0.5)
+  y = {"classes": label, "words": numpy.array(["oak", "ash", "elm"])[label], "target": 5000 + 300 * v[:, 2] + 20 * v[:, 3] ** 2,
+       "targets": v[:, :3] * [1, 100, 1e4] + 7}[kind]
+  return x.astype(dtype), y
+
+
+class Estimators(unittest.TestCase):
+  def setUp(self):
+    folder = tempfile.TemporaryDirectory()
+    self.addCleanup(folder.cleanup)
+    self.path = pathlib.Path(folder.name)
+
+  def test_structs(self):
+    """Sizes and offsets are minnow.h's."""
+    lines = (TOP / "tests/abi.txt").read_text()
+    for name, struct in (("model_config", minnow.library.Sizes), ("rule", minnow.library.Rule), ("schedule", minnow.library.Schedule),
+                         ("optimizer_config", minnow.library.Optimizer), ("trainer_config", minnow.library.Trainer),
+                         ("defaults", minnow.library.Defaults)):
+      own = [f"mn_{name} {ctypes.sizeof(struct)}"]
+      for field, _ in struct._fields_:
+        at = getattr(struct, field)
+        own.append(f"mn_{name}.{field} at {at.offset} of {at.size}")
+      self.assertEqual(own, re.findall(rf"^mn_{name}\b.*", lines, re.M))
+
+  def test_learns(self):
+    for kind in "classes", "words", "target", "targets":
+      for dtype in "float64", "float32":
+        x, y = rows(kind, dtype=dtype)
+        one = (minnow.Regressor if "target" in kind else minnow.Classifier)(hidden=(32, 16), epochs=40)
+        self.assertIs(one.fit(x, y), one)
+        self.assertGreater(one.score(x, y), 0.9, kind)
+        self.assertEqual(one.predict(x).shape, y.shape)
+        if "target" not in kind:
+          share = one.predict_proba(x)
+          self.assertTrue(numpy.allclose(share.sum(axis=1), 1) and (one.classes_[share.argmax(axis=1)] == one.predict(x)).all())
+        again = type(one)(hidden=(32, 16), epochs=40).fit(x, y)
+        self.assertTrue((again.predict(x) == one.predict(x)).all())
+
+  def test_save_and_load(self):
+    """By file and by pickle. Classes are what they were, and in their order, be it not that of their names."""
+    x, _ = rows("classes")
+    index = numpy.arange(len(x)) % 3
+    for classes in ([0, 1, 2], [2, 10, 100], [-1, 0, 1], ["b", "a", "ü"], ["007", "7", "08"], [1.0, 2.0, 3.0], [False, True, True]):
+      y = numpy.array(classes)[index]
+      one = minnow.Classifier(8, epochs=1).fit(x, y)
+      one.save(self.path / "m.h5")
+      for other in minnow.Classifier.load(self.path / "m.h5"), pickle.loads(pickle.dumps(one)):
+        self.assertTrue((other.predict(x) == one.predict(x)).all() and (other.predict_proba(x) == one.predict_proba(x)).all(), classes)
+        self.assertTrue((other.classes_ == one.classes_).all() and other.n_features_in_ == 6 and tuple(numpy.ravel(other.hidden)) == (8,))
+      if h5py:
+        self.assertEqual(self.labels_by_the_command(x, "m.h5"), [c if isinstance(c, str) else str(int(c)) for c in one.predict(x)])
+    with self.assertRaisesRegex(ValueError, "classes: Classifier.load reads it"):
+      minnow.Regressor.load(self.path / "m.h5")
+    for kind in "target", "targets":
+      x, y = rows(kind)
+      one = minnow.Regressor(8, epochs=1).fit(x, y)
+      one.save(self.path / f"{kind}.h5")
+      self.assertTrue((minnow.Regressor.load(self.path / f"{kind}.h5").predict(x) == one.predict(x)).all())
+
+  def labels_by_the_command(self, x, model):
+    with h5py.File(self.path / "x.h5", "w") as file:
+      file["x"] = x
+    self.run_well("predict", "--data", str(self.path / "x.h5"), "--run", str(self.path / model), "--out",
+                  str(self.path / "out.csv"), "--force")
+    return [line.split(",")[1] for line in (self.path / "out.csv").read_text().splitlines()[1:]]
+
+  @unittest.skipUnless(h5py, "no h5py")
+  def test_the_commands_bytes(self):
+    for i, (kind, options) in enumerate((("classes", {}), ("words", {"batch": 17}), ("target", {"epochs": 3}), ("targets", {"rate": 0.01}),
+                                         ("target", {"groups": 2, "weight_decay": 0.1}))):
+      for dtype in "float64", "float32":
+        x, y = rows(kind, n=150 + 10 * i, seed=i, dtype=dtype)
+        name, data, run, out = (str(self.path / f"{i}{dtype}{end}") for end in (".m.h5", ".h5", "", ".out.h5"))
+        with h5py.File(data, "w") as file:
+          file["x"] = x
+          file["y"] = y.astype("S") if kind == "words" else y
+        said = [f"--{'lr' if option == 'rate' else option.replace('_', '-')}={value}" for option, value in options.items()]
+        self.run_well("train", "--data", data, "--hidden", "32,16", "--seed", "5", "--run", run, "--device", "cpu", *said)
+        self.run_well("predict", "--data", data, "--run", run, "--out", out, "--device", "cpu")
+        one = (minnow.Regressor if "target" in kind else minnow.Classifier)((32, 16), random_state=5, **options).fit(x, y)
+        one.save(name)
+        with h5py.File(out) as file, h5py.File(name) as own, h5py.File(run + "/checkpoint.h5") as its:
+          outputs = file["y"][:].reshape(len(x), -1)
+          for group in "model", "input", "output":
+            if group in its:
+              its[group].visititems(lambda place, item: self.assertTrue(  # noqa: B023
+                  not hasattr(item, "shape") or (item[()] == own[group][place][()]).all(), place))  # noqa: B023
+        self.assertTrue((outputs == one._outputs(x)).all())
+        self.run_well("predict", "--data", data, "--run", name, "--out", out, "--device", "cpu", "--force")
+        if kind == "words":
+          with h5py.File(out) as file:
+            self.assertEqual([name.decode() for name in file["classes"][:]], sorted(one.classes_))
+
+  def run_well(self, *words):
+    done = subprocess.run([PROGRAM, *words], capture_output=True, text=True, timeout=60)
+    self.assertEqual(done.returncode, 0, done.stderr)
+
+  def test_threads(self):
+    x, y = rows("targets", n=3000)
+    one = minnow.Regressor(64, epochs=1, threads=1).fit(x, y)
+    expected = one.predict(x)
+    with concurrent.futures.ThreadPoolExecutor(4) as pool:
+      for start, got in zip(range(200), pool.map(lambda start: one.predict(x[start::7]), range(200))):
+        self.assertTrue((got == expected[start::7]).all())
+
+  def test_errors(self):
+    x, y = rows("classes")
+    with self.assertRaisesRegex(ValueError, "groups"):
+      minnow.Classifier(30, groups=7).fit(x, y)
+    with self.assertRaisesRegex(ValueError, "no precision is called 'half'"):
+      minnow.Classifier(precision="half").fit(x, y)
+    with self.assertRaises(FileNotFoundError):
+      minnow.Classifier.load(self.path / "none.h5")
+    with self.assertRaisesRegex(ValueError, "none twice"):
+      minnow.Classifier().fit(x, numpy.array(["a" * 70, "b"])[y % 2])
+    with self.assertRaises(FloatingPointError):
+      minnow.Regressor(rate=1e30).fit(x, y * 1.0)
+    broken = minnow.Classifier(8).fit(x, y)
+    with self.assertRaises(ValueError):
+      broken.set_params(groups=3).fit(x, y)
+    self.assertEqual(broken.predict(x).shape, y.shape)  # the model from before
+
+  def test_interrupt(self):
+    """Ctrl-C ends a fit of minutes, and the next one works."""
+    x, y = rows("target", n=4000)
+    threading.Timer(0.5, os.kill, (os.getpid(), signal.SIGINT)).start()
+    began = time.monotonic()
+    with self.assertRaises(KeyboardInterrupt):
+      minnow.Regressor((256, 256), epochs=10000).fit(x, y)
+    self.assertLess(time.monotonic() - began, 5)
+    minnow.Regressor(8).fit(x, y)
+
+  def test_without_scikit_learn(self):
+    program = """
+        import sys
+        sys.modules["sklearn"] = None
+        import minnow, numpy, pickle
+        x = numpy.random.RandomState(0).normal(size=(200, 3))
+        c = minnow.Classifier(16, epochs=30).fit(x.tolist(), ["no" if v < 0 else "yes" for v in x[:, 0]])
+        r = minnow.Regressor(16).set_params(epochs=60).fit(x, x[:, 1])
+        assert c.score(x, numpy.where(x[:, 0] < 0, "no", "yes")) > 0.9 and r.score(x, x[:, 1]) > 0.9
+        assert (pickle.loads(pickle.dumps(c)).predict(x) == c.predict(x)).all()
+        assert r.get_params()["epochs"] == 60
+        for wrong in (lambda: c.predict(x[:, :2]), lambda: c.fit(x, [1]), lambda: r.fit(x[0], x[0]), lambda: c.fit(x, x[:, 0])):
+          try:
+            wrong()
+          except ValueError as error:
+            print(error)
+          else:
+            raise SystemExit("nothing was refused")
+        try:
+          minnow.Regressor().predict(x)
+        except AttributeError:
+          raise SystemExit("sklearn.base" in sys.modules)
+        """
+    done = subprocess.run([sys.executable, "-c", textwrap.dedent(program)], capture_output=True, text=True, timeout=60,
+                          env={**os.environ, "PYTHONPATH": str(TOP / "train/python")})
+    self.assertEqual(done.returncode, 0, done.stderr)
+
+
+@unittest.skipUnless(sklearn, "no scikit-learn")
+class ScikitLearn(unittest.TestCase):
+  def test_check_estimator(self):
+    from sklearn.utils.estimator_checks import check_estimator
+    for one in minnow.Classifier(), minnow.Regressor(), minnow.Classifier((16, 16), epochs=60), minnow.Regressor((16, 16), epochs=90):
+      result = check_estimator(one, on_skip=None)
+      self.assertGreater(len(result), 50)
+      self.assertLessEqual({check["check_name"] for check in result if check["status"] != "passed"}, {"check_array_api_input"})
+
+  def test_its_tools(self):
+    import sklearn.base
+    from sklearn.model_selection import GridSearchCV, cross_val_score
+    from sklearn.pipeline import make_pipeline
+    from sklearn.preprocessing import PolynomialFeatures
+    x, y = rows("words", n=300)
+    search = GridSearchCV(minnow.Classifier(32), {"epochs": [1, 30], "hidden": [16, (32, 32)]}, n_jobs=2).fit(x, y)
+    self.assertEqual(search.best_params_["epochs"], 30)
+    self.assertGreater(search.score(x, y), 0.9)
+    self.assertGreater(cross_val_score(make_pipeline(PolynomialFeatures(2), minnow.Classifier(32, epochs=30)), x, y).mean(), 0.8)
+    self.assertEqual(sklearn.base.clone(search.best_estimator_).get_params(), search.best_estimator_.get_params())
+
+  def test_frames(self):
+    import pandas
+    x, y = rows("words")
+    frame, target = pandas.DataFrame(x, columns=list("abcdef")), pandas.Series(y).astype("category")
+    one = minnow.Classifier(16, epochs=20).fit(frame, target)
+    self.assertEqual(list(one.feature_names_in_), list("abcdef"))
+    self.assertTrue((one.predict(frame) == minnow.Classifier(16, epochs=20).fit(x, y).predict(x)).all())
+    with self.assertRaisesRegex(ValueError, "feature names"):
+      one.predict(frame[list("fedcba")])
+
+
+if __name__ == "__main__":
+  unittest.main(verbosity=2)
