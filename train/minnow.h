@@ -3,6 +3,7 @@
  *
  *   build     cc program.c $(pkg-config --cflags --libs minnow), or in CMake find_package(minnow) and
  *             target_link_libraries(program minnow::minnow); statically with pkg-config --static
+ *   bindings  cc -E -P -DMINNOW_PLAIN leaves declarations alone, for cffi and so on
  *   train     mn_device_open, mn_dataset_open, mn_defaults, mn_model_open, mn_model_initialise,
  *             mn_model_standardize_by, mn_optimizer_open, mn_trainer_open, mn_trainer_run: what `minnow
  *             train` does, to the last bit

@@ -58,6 +58,12 @@ put_link() {
   ln -sf "$1" "$root/$2"
 }
 
+# What a static HDF5 needs in its turn, where it is installed.
+read -ra cc <<<"$CC"
+for name in sz aec z; do
+  ! "${cc[@]}" -x c - "-l$name" -o /dev/null <<<"int main(void) { return 0; }" 2>"$folder/said" || LIBS+=" -l$name"
+done
+
 # Blanks in PREFIX are quoted here, and pkg-config writes them with a backslash.
 cat >"$folder/minnow.pc" <<PC
 prefix=$PREFIX
