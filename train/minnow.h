@@ -247,8 +247,7 @@ MN_CHECKED mn_status mn_model_standardize(struct mn_model *model, const double *
 MN_CHECKED mn_status mn_model_standardize_targets(struct mn_model *model, const double *mean,
                                                   const double *scale);
 
-/* The same by the rows themselves, as `minnow train` does it; with the names of their classes. Reads all
- * rows. */
+/* The same by the rows, all of which are read, as `minnow train` does it; and the names of their classes. */
 MN_CHECKED mn_status mn_model_standardize_by(struct mn_model *model, struct mn_dataset *rows);
 
 /* Names the classes, with what words they stand for: `count` different ones of 1 to 63 bytes, sorted by their
