@@ -93,8 +93,8 @@ static mn_status measure(struct mn_columns *c, struct mn_dataset *d, int side, i
   return MN_OK;
 }
 
-static mn_status measure_side(struct mn_columns *out, struct mn_dataset *d, int side, int64_t most,
-                              const int *stop) {
+mn_status mn_columns_measure(struct mn_columns *out, struct mn_dataset *d, int side, int64_t most,
+                             const int *stop) {
   const int64_t width = side == MN_X ? d->inputs : d->outputs;
   const size_t cols = (size_t)width, piece = (size_t)rows_of_piece(width) * cols;
   if (most < d->rows && most < STRETCH) most = d->rows < STRETCH ? d->rows : STRETCH;
@@ -113,17 +113,6 @@ static mn_status measure_side(struct mn_columns *out, struct mn_dataset *d, int 
   for (size_t i = 0; i < cols; i++)
     out->smallest[i] = out->low[i] = INFINITY, out->largest[i] = out->high[i] = -INFINITY, out->whole[i] = 2;
   return measure(out, d, side, most, all + 8 * cols, stop);
-}
-
-mn_status mn_columns_measure(struct mn_columns *out, struct mn_dataset *d, int64_t most, const int *stop) {
-  return measure_side(out, d, MN_X, most, stop);
-}
-
-mn_status mn_columns_measure_targets(struct mn_columns *out, struct mn_dataset *d, int64_t most,
-                                     const int *stop) {
-  *out = (struct mn_columns){0};
-  if (d->classes || d->outputs < 1) return mn_fail(MN_USAGE, "there are no real targets to measure");
-  return measure_side(out, d, MN_Y, most, stop);
 }
 
 int mn_columns_alike(const struct mn_columns *c, const char *type) {

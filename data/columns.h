@@ -22,15 +22,12 @@ struct mn_columns {
   double *whole;      /* [cols], owned: 1 for whole numbers, 2 if they also rise from row to row */
 };
 
-/* Measures x in all rows or, if `most` is less, `most` rows in stretches of neighbours, spread over the
- * dataset. The result depends on the rows alone, not on threads. Free *out with mn_columns_free, also after
- * an error. MN_NO_MEMORY; MN_INTERRUPTED: *stop was set meanwhile (stop may be NULL); the errors of the
+/* Measures x, or real targets y, in all rows or, if `most` is less, `most` rows in stretches of neighbours,
+ * spread over the dataset. The result depends on the rows alone, not on threads. Free *out with
+ * mn_columns_free, also after an error. MN_NO_MEMORY; MN_INTERRUPTED: *stop was set meanwhile (stop may be NULL); the errors of the
  * dataset's read. */
-mn_status mn_columns_measure(struct mn_columns *out, struct mn_dataset *dataset, int64_t most,
+mn_status mn_columns_measure(struct mn_columns *out, struct mn_dataset *dataset, int side, int64_t most,
                              const int *stop);
-/* The same of real targets y. MN_USAGE: there are none. */
-mn_status mn_columns_measure_targets(struct mn_columns *out, struct mn_dataset *dataset, int64_t most,
-                                     const int *stop);
 
 /* Whether the columns are of one unit, as pixels are: `type`, which may be NULL, is an integer of 8 bits, or
  * all columns share their smallest or their largest value, and at least half of those that vary share both.

@@ -52,20 +52,6 @@ static int64_t divide(struct mn_loader *l, int64_t samples) {
   return samples / s->each;
 }
 
-static mn_status check_config(const struct mn_dataset *dataset, const struct mn_loader_config *config) {
-  if (config->samples < 1 || config->samples > dataset->rows)
-    return mn_fail(MN_USAGE,
-                   "a batch of %lld rows from data of %lld rows; choose 1 to %lld, or give more data",
-                   (long long)config->samples, (long long)dataset->rows, (long long)dataset->rows);
-  if (dataset->rows > MN_ORDER_MOST)
-    return mn_fail(MN_USAGE, "data of %ld rows; at most 2^42 have an order", (long)dataset->rows);
-  /* Later positions must fit in an int64, too. */
-  if (config->position < 0 || config->position > INT64_MAX / 2)
-    return mn_fail(MN_BAD_DATA, "sample position %lld: it must be from 0 to 2^62; the checkpoint is damaged",
-                   (long long)config->position);
-  return MN_OK;
-}
-
 /* Takes the memory of buffer i, or releases it. */
 static mn_status each_array(struct mn_loader *l, int i, int take) {
   const struct mn_rows_form *form = &l->placement.form;
@@ -111,7 +97,6 @@ static mn_status prepare(struct mn_loader *l, const struct mn_loader_config *con
 mn_status mn_loader_open(struct mn_loader **out, struct mn_device *device, struct mn_dataset *dataset,
                          const struct mn_loader_config *config) {
   *out = NULL;
-  MN_TRY(check_config(dataset, config));
   struct mn_loader *l = *out = calloc(1, sizeof *l);
   if (!l) return mn_fail(MN_NO_MEMORY, "no memory for the loader");
   l->device = device;

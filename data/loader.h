@@ -40,8 +40,8 @@ struct mn_batch {
  * only the loader reads the dataset: in MN_PLACE_FILE by a thread of its own or, if that cannot be started,
  * in mn_loader_fill, without reading ahead. Memory, beside the rows: two fillings on the device; in
  * MN_PLACE_FILE also two windows of at most 4096 rows on the host, pinned for a GPU, and, with scaled planes,
- * a filling as reals on the device. MN_USAGE: samples is not from 1 to the dataset's rows; MN_BAD_DATA: a
- * position below 0 or not below 2⁶²; MN_NO_MEMORY; and the errors of mn_placement_open. */
+ * a filling as reals on the device. Samples are from 1 to the dataset's rows, and a position is from 0
+ * to below 2⁶². MN_NO_MEMORY; and the errors of mn_placement_open. */
 mn_status mn_loader_open(struct mn_loader **out, struct mn_device *device, struct mn_dataset *dataset,
                          const struct mn_loader_config *config);
 void mn_loader_close(struct mn_loader *loader); /* NULL is fine */

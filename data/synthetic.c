@@ -18,7 +18,6 @@
 enum { WINDOW = 64 };                   /* rows of one product */
 #define BATCH_BYTES ((int64_t)16 << 20) /* of x or y in double; a batch is one window at least */
 #define TEST_BASE ((int64_t)1 << 40)    /* the first row of the test split; a multiple of WINDOW */
-#define WIDEST ((int64_t)1 << 22)       /* so that 2⁴¹ rows of words stay below 2⁶³ */
 
 /* The parameters; then a batch's x, z and y, and a window's statistics. After the product z is not needed,
  * and holds the noise. */
@@ -114,21 +113,6 @@ static void synthetic_close(struct mn_dataset *dataset) {
   free(d);
 }
 
-static mn_status check_shape(int64_t rows, int64_t inputs, int64_t outputs, int64_t groups, double noise) {
-  if (rows < 1 || rows > TEST_BASE)
-    return mn_fail(MN_USAGE, "synthetic data of %lld rows: from 1 to 2^40 can be made", (long long)rows);
-  if (inputs < 1 || inputs > WIDEST || outputs < 1 || outputs > WIDEST)
-    return mn_fail(MN_USAGE, "synthetic data of %lld inputs and %lld outputs: each can be from 1 to %lld",
-                   (long long)inputs, (long long)outputs, (long long)WIDEST);
-  if (groups < 1 || outputs % groups)
-    return mn_fail(MN_USAGE,
-                   "the synthetic teacher's %lld groups do not divide its %lld outputs; choose a divisor",
-                   (long long)groups, (long long)outputs);
-  if (!(noise >= 0) || !isfinite(noise))
-    return mn_fail(MN_USAGE, "synthetic noise of %g: a standard deviation, 0 or more", noise);
-  return MN_OK;
-}
-
 static mn_status allocate(struct synthetic *d) {
   int64_t inputs = d->base.inputs, outputs = d->base.outputs, wider = inputs > outputs ? inputs : outputs;
   int64_t all = (d->base.rows + WINDOW - 1) / WINDOW;
@@ -166,7 +150,6 @@ mn_status mn_dataset_synthetic(struct mn_dataset **out, enum mn_part part, int64
                                int64_t outputs, int64_t groups, double noise, uint64_t seed,
                                const struct mn_device *like) {
   *out = NULL;
-  MN_TRY(check_shape(rows, inputs, outputs, groups, noise));
   struct synthetic *d = calloc(1, sizeof *d);
   if (!d) return mn_fail(MN_NO_MEMORY, "no memory for synthetic data");
   d->base = (struct mn_dataset){

@@ -20,10 +20,9 @@ struct mn_device;
  * except for values nearer to 0 than 1e-4, whose units may be smaller than that.
  *
  * Memory of that device: the teacher's weights in double (8·outputs·inputs bytes: 537 MB at 8192²) and up to
- * some 60 MB of rows, or 64 rows if those are more. MN_USAGE: sizes below 1, inputs or outputs above 2²²,
- * rows above 2⁴⁰, groups that do not divide outputs, a noise below 0 or not finite; MN_NO_MEMORY: the device
- * has too little; no other device is taken instead, since its bytes would differ; MN_NO_DEVICE and MN_LIBRARY
- * as mn_device_open. */
+ * some 60 MB of rows, or 64 rows if those are more. Sizes: up to 2²² inputs and outputs and 2⁴⁰ rows, and
+ * groups that divide the outputs. MN_NO_MEMORY: the device has too little; no other device is taken instead,
+ * since its bytes would differ; MN_NO_DEVICE and MN_LIBRARY as mn_device_open. */
 mn_status mn_dataset_synthetic(struct mn_dataset **out, enum mn_part part, int64_t rows, int64_t inputs,
                                int64_t outputs, int64_t groups, double noise, uint64_t seed,
                                const struct mn_device *like);

@@ -166,7 +166,7 @@ static void give_sinks(struct mn_tape *tape) {
 }
 
 mn_status mn_tape_finish(struct mn_tape *tape) {
-  if (!tape->last) return mn_fail(MN_USAGE, "a tape on which nothing was recorded");
+  MN_REQUIRE(tape->last);
   count_uses(tape);
   MN_TRY(take_all_buffers(tape));
   if (tape->training) give_sinks(tape);
@@ -303,7 +303,7 @@ mn_status mn_tape_forward(struct mn_tape *tape) {
 }
 
 mn_status mn_tape_backward(struct mn_tape *tape) {
-  if (!tape->training) return mn_fail(MN_USAGE, "a tape that does not train has no backward");
+  MN_REQUIRE(tape->training);
   return mn_tape_run(tape, backward, tape);
 }
 

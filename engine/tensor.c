@@ -10,13 +10,6 @@ mn_status mn_tensor_check_shape(const char *name, int64_t rows, int64_t cols) {
                  (long)cols, INT32_MAX);
 }
 
-mn_status mn_tensor_check(const struct mn_tensor *tensor, int64_t rows, int64_t cols) {
-  const struct mn_operand *value = &tensor->value;
-  if (value->rows == rows && value->cols == cols) return MN_OK;
-  return mn_fail(MN_USAGE, "%s is [%ld, %ld], but has to be [%ld, %ld] here", tensor->name, (long)value->rows,
-                 (long)value->cols, (long)rows, (long)cols);
-}
-
 mn_status mn_tensor_parameter(struct mn_device *device, struct mn_tensor **out, const char *name, int rank,
                               int64_t rows, int64_t cols, int64_t first, int64_t whole) {
   *out = NULL;

@@ -32,9 +32,6 @@ struct mn_tensor {
 /* MN_USAGE unless rows and cols are from 1 to INT32_MAX, so that their product fits an int64_t. */
 mn_status mn_tensor_check_shape(const char *name, int64_t rows, int64_t cols);
 
-/* MN_USAGE, naming the tensor, unless it is [rows, cols]. */
-mn_status mn_tensor_check(const struct mn_tensor *tensor, int64_t rows, int64_t cols);
-
 /* A parameter, not initialised: its real form and, of rank 2, the planes that the device's GEMMs read; or, of
  * rank 2 in MN_BF16, a split weight (struct mn_operand). first, whole: of a rank's shard, as in struct
  * mn_tensor; else 0. `*out` is the caller's, for mn_tensor_free. */

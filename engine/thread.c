@@ -1,11 +1,9 @@
 /* Starting threads, and carrying messages between them. */
 #include "engine/thread.h"
 
-#include <poll.h>
 #include <signal.h>
 #include <stdio.h>
 #include <string.h>
-#include <unistd.h>
 
 /* glibc keeps up to 40 MiB of ended threads' stacks for the next threads: a file's 16 readers fit. With 8 MiB
  * only 5 fit, and reading is up to 39 % slower (kernels/NOTES.md, "From a file"). */
@@ -23,12 +21,6 @@ mn_status mn_thread_start(pthread_t *out, const char *what, void *(*run)(void *d
   MN_REQUIRE(pthread_attr_destroy(&attributes) == 0);
   MN_REQUIRE(pthread_sigmask(SIG_SETMASK, &before, NULL) == 0);
   return failed ? mn_fail(MN_NO_MEMORY, "%s cannot be started: %s", what, strerror(failed)) : MN_OK;
-}
-
-void mn_say(const char *line) {
-  struct pollfd out = {.fd = STDERR_FILENO, .events = POLLOUT};
-  ssize_t written = poll(&out, 1, 0) == 1 ? write(STDERR_FILENO, line, strlen(line)) : 0;
-  (void)written; /* the exit code is enough */
 }
 
 void mn_outcome_note(struct mn_outcome *outcome, mn_status status) {

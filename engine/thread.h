@@ -10,10 +10,6 @@
  * that started it. MN_NO_MEMORY, with `what` in the message: "the thread that saves". */
 mn_status mn_thread_start(pthread_t *out, const char *what, void *(*run)(void *data), void *data);
 
-/* Writes a line to stderr, unless a reader that went to sleep keeps it from being written: for a thread that
- * watches others, and must not wait as they do. */
-void mn_say(const char *line);
-
 /* A status with its message. */
 struct mn_outcome {
   mn_status status;

@@ -22,7 +22,6 @@ static const struct mn_operation operation = {.forward = forward, .backward = ba
 
 mn_status mn_add_record(struct mn_tape *tape, struct mn_tensor **y, struct mn_tensor *a,
                         struct mn_tensor *b) {
-  MN_TRY(mn_tensor_check(b, a->value.rows, a->value.cols));
   MN_TRY(mn_tape_tensor(tape, y, "sum", a->value.rows, a->value.cols));
   (*y)->keep = tape->device->scaled;
   return mn_tape_record(tape, &(struct mn_node){.operation = &operation, .inputs = {a, b}, .output = *y});

@@ -99,7 +99,7 @@ static void arrays_are_divided_and_measured(void **state) {
   for (int i = 0; i < ROWS; i++) x[2 * i] = (float)i, x[2 * i + 1] = 7, labels[i] = i % 4;
   MUST(mn_dataset_labelled(&test, x, labels, ROWS, 2));
   MUST(mn_dataset_labelled(&train, x, labels, ROWS, 2));
-  MUST(mn_columns_measure(&columns, train, ROWS, NULL));
+  MUST(mn_columns_measure(&columns, train, MN_X, ROWS, NULL));
   assert_true(fabs(columns.mean[0] - 49.5) < 1e-12 && columns.mean[1] == 7 && columns.deviation[1] == 0);
   mn_columns_free(&columns);
   MUST(mn_dataset_hold_out(&test, MN_PART_TEST, 0.2, 1, 1));
@@ -249,7 +249,7 @@ static void predictions_are_those_of_a_datasets_rows(void **state) {
     struct mn_dataset *digits;
     struct mn_columns columns;
     MUST(mn_dataset_open(&digits, data, MN_PART_TRAIN, NULL, NULL, 1));
-    MUST(mn_columns_measure(&columns, digits, digits->rows, NULL));
+    MUST(mn_columns_measure(&columns, digits, MN_X, digits->rows, NULL));
     struct rows r = rows_of(digits);
     const size_t bytes = (size_t)(r.count * r.outputs) * sizeof(float);
     float *y = malloc(bytes), *again = malloc(bytes);

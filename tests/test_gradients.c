@@ -2,6 +2,7 @@
  * plan, of which one has each operation by itself, loss, depth and odd size) through the same check that
  * `minnow gradcheck` runs. And the six plans against each other. */
 #include "tests/check.h"
+#include "tests/pass_load.h"
 
 #include <omp.h>
 
@@ -353,7 +354,7 @@ static void scaled_passes_add_up(struct memory *m) {
       struct mn_pass *pass;
       MUST(mn_model_train(model, halves ? MN_ADD : MN_STORE, NULL));
       MUST(mn_pass_open(&pass, model, MN_PASS_TRAIN, 6, halves ? 0.5 : 1, 0));
-      MUST(mn_pass_load(pass, x, config.loss == MN_LOSS_MSE ? (void *)target : labels));
+      MUST(pass_load(pass, x, config.loss == MN_LOSS_MSE ? (void *)target : labels));
       MUST(m->device->kernels->synchronize(m->device));
       for (int k = 0; k <= halves; k++) {
         MUST(mn_tape_forward(pass->tape));

@@ -438,20 +438,7 @@ static void refuses(void **state) {
   struct mn_device *device = open_or_skip(*state, "fp32");
   struct made m = make(100, 1);
   struct mn_loader *loader = (struct mn_loader *)&loader;
-  struct mn_loader_config config = {.shuffled = 1, .samples = 101};
-  assert_int_equal(mn_loader_open(&loader, device, &m.base, &config), MN_USAGE);
-  assert_null(loader);
-  assert_non_null(strstr(mn_message(), "101"));
-  assert_non_null(strstr(mn_message(), "100 rows"));
-  config.samples = 0;
-  assert_int_equal(mn_loader_open(&loader, device, &m.base, &config), MN_USAGE);
-  config.samples = 10;
-  config.position = -1;
-  assert_int_equal(mn_loader_open(&loader, device, &m.base, &config), MN_BAD_DATA);
-  assert_non_null(strstr(mn_message(), "-1"));
-  config.position = INT64_MAX;
-  assert_int_equal(mn_loader_open(&loader, device, &m.base, &config), MN_BAD_DATA);
-  config.position = 0;
+  struct mn_loader_config config = {.shuffled = 1, .samples = 10};
   m.base.inputs = INT64_MAX / 64;
   assert_int_equal(mn_loader_open(&loader, device, &m.base, &config), MN_NO_MEMORY);
   m.base.inputs = (int64_t)1 << 42; /* counted, but not there: in no place */

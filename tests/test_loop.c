@@ -193,11 +193,9 @@ static void calls_in_another_order_are_refused(void **state) {
   REFUSED(mn_pass_step(predict, &loss, NULL), "take mn_pass_forward");
   MUST(mn_pass_forward(predict, out));
   REFUSED(mn_pass_backward(predict, out, NULL), "MN_PASS_SEEDED");
-  REFUSED(mn_tape_backward(predict->tape), "has no backward");
   mn_pass_close(predict), mn_pass_close(pass), mn_optimizer_close(optimizer);
   REFUSED(mn_pass_open(&pass, model, MN_PASS_TRAIN, ROWS, 1, 0), "open the model's optimizer before it");
   MUST(mn_tape_open(&tape, device, 0));
-  REFUSED(mn_tape_finish(tape), "nothing was recorded");
   mn_tape_close(tape);
   REFUSED(mn_device_allocate(device, &memory, 0, 4), "0 elements");
   mn_model_close(model), mn_device_close(device);

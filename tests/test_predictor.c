@@ -1,6 +1,7 @@
 /* Predictors: the model's outputs, whatever the number of rows and of threads, also after it has learned. */
 #include "tests/all.h"
 #include "tests/check.h"
+#include "tests/pass_load.h"
 #include "train/evaluate.h"
 #include "train/fit.h"
 
@@ -39,11 +40,9 @@ struct drawn {
   float *x, *y, *expected; /* of MOST rows */
 };
 
-static mn_status keep(void *to, const void *y, const void *targets, int64_t first, int64_t count) {
+static mn_status keep(void *to, const double *y, const void *targets, int64_t first, int64_t count) {
   struct drawn *d = to;
-  const size_t real = mn_model_real(d->model);
-  for (int64_t i = 0; i < count * d->outputs; i++)
-    d->expected[first * d->outputs + i] = (float)mn_real_at(y, real, i);
+  for (int64_t i = 0; i < count * d->outputs; i++) d->expected[first * d->outputs + i] = (float)y[i];
   return MN_OK;
 }
 
@@ -116,7 +115,7 @@ static void learn(struct drawn *d, struct mn_optimizer *optimizer) {
   for (int64_t i = 0; i < 8 * d->outputs; i++) narrow[8 * d->inputs + i] = (float)y[i];
   MUST(mn_pass_open(&pass, d->model, MN_PASS_TRAIN, 8, 1, 0));
   MUST(mn_optimizer_rate(optimizer, 0.1, 0));
-  MUST(mn_pass_load(pass, wide ? (void *)x : narrow, wide ? (void *)y : narrow + 8 * d->inputs));
+  MUST(pass_load(pass, wide ? (void *)x : narrow, wide ? (void *)y : narrow + 8 * d->inputs));
   MUST(mn_tape_step(pass->tape));
   mn_pass_close(pass);
   free(x), free(y), free(narrow);

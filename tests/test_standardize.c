@@ -75,14 +75,14 @@ static void columns_are_measured(void **state) {
   struct mn_dataset *d;
   struct mn_columns c;
   assert_int_equal(mn_dataset_open(&d, "raw.h5", MN_PART_TRAIN, NULL, NULL, 1), MN_OK);
-  assert_int_equal(mn_columns_measure(&c, d, ROWS, NULL), MN_OK);
+  assert_int_equal(mn_columns_measure(&c, d, MN_X, ROWS, NULL), MN_OK);
   assert_columns(&c, ROWS / 2);
   mn_columns_free(&c);
-  assert_int_equal(mn_columns_measure(&c, d, 128, NULL), MN_OK);
+  assert_int_equal(mn_columns_measure(&c, d, MN_X, 128, NULL), MN_OK);
   assert_columns(&c, 64);
   mn_columns_free(&c);
   const int stop = 1;
-  assert_int_equal(mn_columns_measure(&c, d, ROWS, &stop), MN_INTERRUPTED);
+  assert_int_equal(mn_columns_measure(&c, d, MN_X, ROWS, &stop), MN_INTERRUPTED);
   mn_columns_free(&c);
   mn_dataset_close(d);
 }
@@ -125,7 +125,7 @@ static void columns_of_any_size(void **state) {
     for (int scaled = 0; scaled < 2; scaled++) {
       struct doubles d = {{.rows = MANY, .inputs = COLS, .read = read_doubles, .parallel = 8},
                           scaled ? after : before};
-      assert_int_equal(mn_columns_measure(&c[scaled], &d.base, MANY, NULL), MN_OK);
+      assert_int_equal(mn_columns_measure(&c[scaled], &d.base, MN_X, MANY, NULL), MN_OK);
       if (k == 5) mn_columns_pool(&c[scaled]);
     }
     for (int i = 0; i < COLS; i++) {

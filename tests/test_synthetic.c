@@ -187,21 +187,6 @@ static void a_teacher_without_room_is_refused(void **state) {
   mn_device_close(device);
 }
 
-static void refuses_teachers(void **state) {
-  struct mn_dataset *d;
-  assert_message(mn_dataset_synthetic(&d, MN_PART_TRAIN, 0, 2, 2, 1, 0, 0, NULL), MN_USAGE, "0 rows", NULL);
-  assert_message(mn_dataset_synthetic(&d, MN_PART_TRAIN, 2, 0, 2, 1, 0, 0, NULL), MN_USAGE, "0 inputs", NULL);
-  assert_message(mn_dataset_synthetic(&d, MN_PART_TRAIN, 2, 2, 5000000, 1, 0, 0, NULL), MN_USAGE,
-                 "5000000 outputs", NULL);
-  assert_message(mn_dataset_synthetic(&d, MN_PART_TRAIN, 2, 2, 128, 7, 0, 0, NULL), MN_USAGE, "7 groups",
-                 "128 outputs", NULL);
-  assert_message(mn_dataset_synthetic(&d, MN_PART_TRAIN, 2, 2, 2, 0, 0, 0, NULL), MN_USAGE, "0 groups", NULL);
-  assert_message(mn_dataset_synthetic(&d, MN_PART_TRAIN, 2, 2, 2, 1, -1, 0, NULL), MN_USAGE, "noise of -1",
-                 NULL);
-  assert_message(mn_dataset_synthetic(&d, MN_PART_TRAIN, 2, 2, 2, 1, NAN, 0, NULL), MN_USAGE, "noise", NULL);
-  assert_null(d);
-}
-
 int main(void) {
   const struct CMUnitTest tests[] = {
       BOTH(teaches),
@@ -209,7 +194,6 @@ int main(void) {
       BOTH(draws_by_seed_and_part),
       BOTH(a_teacher_without_room_is_refused),
       ON("cuda", a_gpu_teaches_what_the_cpu_does),
-      cmocka_unit_test(refuses_teachers),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

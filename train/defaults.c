@@ -72,7 +72,7 @@ mn_status mn_defaults(struct mn_defaults *out, const struct mn_dataset *rows, co
 
 mn_status mn_model_standardize_side(struct mn_model *model, struct mn_dataset *rows, int side, int64_t most,
                                     int one, struct mn_columns *out, const int *stop) {
-  MN_TRY((side == MN_X ? mn_columns_measure : mn_columns_measure_targets)(out, rows, most, stop));
+  MN_TRY(mn_columns_measure(out, rows, side, most, stop));
   if (one > 0 || (one < 0 && mn_columns_alike(out, side == MN_X ? rows->x_type : rows->y_type)))
     mn_columns_pool(out);
   for (int64_t i = 0; side == MN_X && i < out->cols; i++) out->scale[i] *= MN_X_DEVIATIONS;

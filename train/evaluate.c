@@ -33,7 +33,7 @@ struct mn_evaluator {
   struct pinned *pinned;
   mn_evaluator_take *take; /* called with `to` and each batch; may be NULL */
   void *to;
-  void *y, *targets;         /* host: [batch, K] each, for `take` */
+  double *y, *targets;       /* host: [batch, K] each, for `take` */
   double total, right;       /* of the batches so far: loss, and rows classified correctly */
   struct mn_scale *kept;     /* [parameters] on the device, if planes are scaled: training's */
   struct mn_fault fault;     /* of the first batch that was not finite, if there was one … */
@@ -114,16 +114,15 @@ static void explain(struct mn_evaluator *e, const struct given *g) {
   if (e->fault.row >= 0 && !e->fault.parameter) e->fault.row += g->first;
 }
 
-/* Turns rows of standardised targets into rows in their own units, as doubles. From the last value on, since
- * the doubles take the place of the device's reals. */
-static void undo(const struct mn_standard *s, size_t real, void *values, int64_t rows, int64_t cols) {
-  for (int64_t i = rows * cols - 1; i >= 0; i--) {
-    float narrow;
-    double value;
-    memcpy(real == sizeof narrow ? (void *)&narrow : &value, (char *)values + (size_t)i * real, real);
-    value = (real == sizeof narrow ? (double)narrow : value) * s->scale[i % cols] + s->mean[i % cols];
-    memcpy((char *)values + (size_t)i * sizeof value, &value, sizeof value);
-  }
+/* Reals from the device as doubles in their own units. The reals lie in the upper part of the doubles'
+ * memory, from which the first is taken before the last is overwritten. */
+static mn_status download(struct mn_device *device, const struct mn_standard *standard, double *to,
+                          const void *from, int64_t rows, int64_t cols) {
+  const size_t count = (size_t)(rows * cols);
+  char *reals = (char *)to + count * (sizeof *to - device->real);
+  MN_TRY(mn_download(device, reals, from, count * device->real));
+  mn_standard_undo(standard, device->real, sizeof *to, to, reals, rows, cols);
+  return MN_OK;
 }
 
 /* Outputs that are not finite make a loss that is not, which mn_evaluate tells. */
@@ -135,13 +134,13 @@ static mn_status read_batch(struct mn_evaluator *e, const struct given *g) {
   e->total += result->loss * (double)g->pass->batch;
   e->right += result->correct;
   if (!e->take) return MN_OK;
-  const int64_t outputs = mn_tensor_count(pass->y);
-  const size_t bytes = pass->target ? (size_t)outputs * device->real : (size_t)pass->rows * sizeof(int32_t);
-  MN_TRY(mn_download(device, e->y, pass->y->value.real, (size_t)outputs * device->real));
-  MN_TRY(mn_download(device, e->targets, g->rows.y, bytes));
+  const int64_t cols = pass->y->value.cols;
   const struct mn_standard *s = &e->model->standard[MN_Y];
-  if (s->mean) undo(s, device->real, e->y, pass->rows, outputs / pass->rows);
-  if (s->mean && pass->target) undo(s, device->real, e->targets, pass->rows, outputs / pass->rows);
+  MN_TRY(download(device, s, e->y, pass->y->value.real, pass->rows, cols));
+  if (pass->target)
+    MN_TRY(download(device, s, e->targets, g->rows.y, pass->rows, cols));
+  else
+    MN_TRY(mn_download(device, e->targets, g->rows.y, (size_t)pass->rows * sizeof(int32_t)));
   return e->take(e->to, e->y, e->targets, g->first, pass->rows);
 }
 
@@ -165,7 +164,7 @@ static mn_status give(void *data) {
   const struct given *g = &e->given[e->next];
   struct mn_device *device = e->model->device;
   struct mn_tape *tape = g->pass->tape;
-  MN_TRY(mn_pass_set(g->pass, &g->rows));
+  mn_pass_set(g->pass, &g->rows);
   tape->results = &e->pinned->results[e->next].loss;
   MN_TRY(g->pass == e->full ? mn_tape_replay(tape, e->next) : mn_tape_step(tape));
   MN_TRY(mn_ahead_used(device, &e->pinned->unread, tape->nonfinite, sizeof e->pinned->unread));
@@ -213,8 +212,8 @@ static mn_status walk(struct mn_evaluator *e) {
 mn_status mn_evaluator_watch(struct mn_evaluator *e, mn_evaluator_take *take, void *to) {
   struct mn_device *device = e->model->device;
   const size_t bytes = (size_t)(e->batch * mn_model_outputs(&e->model->config)) * sizeof(double);
-  if (!e->y) MN_TRY(mn_allocate_host(device, &e->y, bytes));
-  if (!e->targets) MN_TRY(mn_allocate_host(device, &e->targets, bytes));
+  if (!e->y) MN_TRY(mn_allocate_host(device, (void **)&e->y, bytes));
+  if (!e->targets) MN_TRY(mn_allocate_host(device, (void **)&e->targets, bytes));
   e->take = take;
   e->to = to;
   return MN_OK;

@@ -19,10 +19,9 @@ mn_status mn_evaluator_give(struct mn_evaluator *evaluator);
 const struct mn_fault *mn_evaluator_fault(const struct mn_evaluator *evaluator, int64_t *batches,
                                           int64_t *all);
 
-/* Gets a batch: its outputs y [count, K], reals (mn_model_real), and its targets, reals like y or int32
- * labels [count]; both on the host, of rows first … first + count − 1, valid during the call. An error ends
- * the evaluation, and each later one. */
-typedef mn_status mn_evaluator_take(void *to, const void *y, const void *targets, int64_t first,
+/* Gets a batch: its outputs y [count, K] and its targets, doubles like y or int32 labels [count]; of rows
+ * first … first + count − 1, valid during the call. An error ends the evaluation, and each later one. */
+typedef mn_status mn_evaluator_take(void *to, const double *y, const void *targets, int64_t first,
                                     int64_t count);
 
 /* From then on mn_evaluate also calls `take` with each batch in turn. MN_NO_MEMORY. */

@@ -84,8 +84,7 @@ void mn_pass_explain(struct mn_model *model, const struct mn_batch *batch, struc
   *out = (struct mn_fault){.what = "a gradient", .row = -1};
   mn_status status = mn_pass_record(&pass, model, &kept);
   if (status == MN_OK) status = gather_targets(pass, &whole);
-  if (status == MN_OK) status = mn_pass_set(pass, &whole);
-  if (status == MN_OK) status = mn_tape_forward(pass->tape);
+  if (status == MN_OK) mn_pass_set(pass, &whole), status = mn_tape_forward(pass->tape);
   if (status == MN_OK) status = find_fault(pass, batch, out);
   if (status == MN_OK) status = agree_on_fault(model->device, out);
   if (status != MN_OK) *out = (struct mn_fault){.what = "a value", .row = -1};

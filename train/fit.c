@@ -92,10 +92,6 @@ double mn_model_loss_unit(const struct mn_model *model) {
   return !scale ? 1 : isnormal(scale[0] * scale[0]) ? scale[0] * scale[0] : 0;
 }
 
-size_t mn_model_real(const struct mn_model *model) {
-  return model->standard[MN_Y].mean ? sizeof(double) : model->device->real;
-}
-
 mn_status mn_model_classes(struct mn_model *model, const char *const *names, int64_t count) {
   MN_GIVEN(model, names);
   struct mn_class_names copy = {.count = count, .names = NULL};

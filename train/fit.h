@@ -23,9 +23,6 @@ double mn_standard_undo(const struct mn_standard *standard, size_t real, size_t 
  * same scale, 1 if they are not standardised; 0 if their scales differ or scale² is no normal number. */
 double mn_model_loss_unit(const struct mn_model *model);
 
-/* Bytes of a real of the outputs that an evaluator passes on: the device's or, of standardised targets, 8. */
-size_t mn_model_real(const struct mn_model *model);
-
 /* Names the classes, one for each output; the names are copied, and a checkpoint keeps them. MN_USAGE:
  * another number; MN_NO_MEMORY. */
 mn_status mn_model_name_classes(struct mn_model *model, const struct mn_class_names *names);

@@ -39,7 +39,7 @@ static mn_status give_batches(void *data) {
   struct mn_tape *tape = t->pass->tape;
   for (int64_t i = l->first; i < l->first + l->count; i++) {
     struct mn_batch batch = mn_batch_part(t->loader, &l->batch, i, t->pass->rows);
-    MN_TRY(mn_pass_set(t->pass, &batch));
+    mn_pass_set(t->pass, &batch);
     mn_optimizer_at(t->optimizer, l->rates[i], &l->pinned->results[i].norm);
     tape->results = &l->pinned->results[i].loss;
     tape->mark = mn_launch_mark(l, i);

@@ -124,14 +124,9 @@ int mn_pass_reads_reals(const struct mn_pass *pass) {
   return 0;
 }
 
-mn_status mn_pass_set(struct mn_pass *pass, const struct mn_batch *batch) {
-  int64_t inputs = pass->model->config.inputs;
-  if (!pass->x->outside) return mn_fail(MN_USAGE, "a batch of the device's for a pass that loads its own");
-  if (batch->rows != pass->rows || batch->x.cols != inputs)
-    return mn_fail(MN_USAGE, "a batch of %ld rows of %ld for a pass over %ld rows of %ld", (long)batch->rows,
-                   (long)batch->x.cols, (long)pass->rows, (long)inputs);
-  if (!batch->y && pass->reads_y) return mn_fail(MN_USAGE, "a batch without y for a pass with a loss");
-  MN_REQUIRE(!pass->target || batch->targets == pass->targets);
+void mn_pass_set(struct mn_pass *pass, const struct mn_batch *batch) {
+  MN_REQUIRE(pass->x->outside && batch->rows == pass->rows && batch->x.cols == pass->model->config.inputs);
+  MN_REQUIRE((batch->y || !pass->reads_y) && (!pass->target || batch->targets == pass->targets));
   pass->x->value.real = batch->x.real;
   memcpy(pass->x->value.planes, batch->x.planes, sizeof batch->x.planes);
   pass->x->value.scale = batch->x.scale;
@@ -139,22 +134,4 @@ mn_status mn_pass_set(struct mn_pass *pass, const struct mn_batch *batch) {
     pass->target->value.real = batch->y;
   else
     pass->labels = batch->y;
-  return MN_OK;
-}
-
-mn_status mn_pass_load(struct mn_pass *pass, const void *x, const void *y) {
-  struct mn_device *device = pass->model->device;
-  if (pass->x->outside) return mn_fail(MN_USAGE, "a pass over batches of the device's loads none itself");
-  if (!x) return mn_fail(MN_USAGE, "a batch without x");
-  pass->loaded = 1, pass->ran = 0;
-  if (!pass->reads_y) y = NULL;
-  if (y && !pass->target)
-    MN_TRY(
-        mn_labels_check(y, 0, pass->rows, mn_model_outputs(&pass->model->config), "the batch", "the model"));
-  MN_TRY(mn_copy(device, pass->x->value.real, x, (size_t)mn_tensor_count(pass->x) * device->real));
-  pass->x->value.stale = 1;
-  MN_TRY(mn_operand_prepare(device, &pass->x->value));
-  if (!y) return MN_OK;
-  if (!pass->target) return mn_copy(device, pass->labels, y, (size_t)pass->rows * sizeof(int32_t));
-  return mn_copy(device, pass->target->value.real, y, (size_t)mn_tensor_count(pass->target) * device->real);
 }

@@ -39,14 +39,8 @@ mn_status mn_pass_open_outside(struct mn_pass **out, struct mn_model *model, enu
 /* Whether x is read as reals, for lack of a GEMM that reads planes of it. */
 int mn_pass_reads_reals(const struct mn_pass *pass);
 
-/* The batch of the next run: its memory is borrowed until that is done. For a pass of mn_pass_open_outside.
- * MN_USAGE: another number of rows or inputs than the pass's, or no y for a pass with a loss. */
-mn_status mn_pass_set(struct mn_pass *pass, const struct mn_batch *batch);
-
-/* Uploads a batch from host memory: x [rows, I] reals of the device's; y [rows, K] reals under mse, [rows]
- * int32 labels under cross-entropy. If y is NULL the pass keeps what it had; without a loss y is not read.
- * All of it must stay until the next wait for the device (mn_tape_results). For a pass of mn_pass_open.
- * MN_BAD_DATA, before anything is uploaded: a label that is not from 0 to K − 1, named with its row. */
-mn_status mn_pass_load(struct mn_pass *pass, const void *x, const void *y);
+/* The batch of the next run: its memory is borrowed until that is done. The pass is of
+ * mn_pass_open_outside. */
+void mn_pass_set(struct mn_pass *pass, const struct mn_batch *batch);
 
 #endif

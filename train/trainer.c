@@ -32,6 +32,7 @@ static mn_status check_trainer(const struct mn_trainer *t) {
   int64_t each, samples, rows = t->progress.rows, horizon = t->schedule.horizon;
   if (horizon < t->progress.step) horizon = t->progress.step;
   MN_TRY(mn_model_check_data(&t->model->config, "the model", t->dataset, "the data", 1));
+  if (t->progress.step < 0) return mn_fail(MN_USAGE, "a run at step %ld: 0 or more", (long)t->progress.step);
   if (rows != t->dataset->rows)
     return mn_fail(MN_BAD_DATA,
                    "the run was trained on %ld rows, but there are %ld now; resume on the same rows",
@@ -55,7 +56,7 @@ static mn_status prepare(struct mn_trainer *t, const struct mn_trainer_config *g
   MN_TRY(mn_limits_check("a trainer's", given, limits));
   MN_TRY(mn_schedule_check(&given->schedule));
   MN_TRY(check_trainer(t));
-  if (t->batch < 1 || t->batch > t->dataset->rows)
+  if (t->batch > t->dataset->rows)
     return mn_fail(MN_USAGE, "a batch of %ld rows from data of %ld rows; 1 to %ld work", (long)t->batch,
                    (long)t->dataset->rows, (long)t->dataset->rows);
   const int replicas = mn_ranks_replicas(t->model->device->ranks);
@@ -218,10 +219,6 @@ mn_status mn_trainer_run(struct mn_trainer *trainer, int64_t until,
   mn_status status = mn_ahead_run(device, &calls, &run, most, &run.under_way, &trainer->outcome);
   trainer->times.reading += mn_loader_waited(trainer->loader) - read;
   return status;
-}
-
-mn_status mn_trainer_step(struct mn_trainer *t) {
-  return mn_trainer_run(t, t->progress.step + 1, NULL, NULL);
 }
 
 const struct mn_progress *mn_trainer_progress(const struct mn_trainer *t) {

@@ -68,7 +68,4 @@ struct mn_trainer {
 /* The step that ends the epoch of the sample after `step`. */
 int64_t mn_trainer_epoch_end(const struct mn_trainer *trainer, int64_t step);
 
-/* One step. */
-mn_status mn_trainer_step(struct mn_trainer *trainer);
-
 #endif

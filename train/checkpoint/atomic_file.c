@@ -42,7 +42,9 @@ int mn_atomic_file_is_free(const char *path) {
   return lstat(path, &status) != 0 && errno == ENOENT;
 }
 
-mn_status mn_atomic_file_resolve(char out[MN_ATOMIC_FILE_PATH], const char *path) {
+/* The file that `path` leads to through symbolic links; it may be missing. MN_NO_CREATE: an empty name, a
+ * path that is too long, links in a circle. */
+static mn_status resolve(char out[MN_ATOMIC_FILE_PATH], const char *path) {
   size_t length = strlen(path);
   if (length == 0 || *basename(path) == 0)
     return mn_fail(MN_NO_CREATE, "cannot save \"%s\": it names no file", path);
@@ -121,7 +123,7 @@ mn_status mn_atomic_file_create(struct mn_atomic_file *file, const char *path) {
   mode_t mode;
   uint64_t word;
   file->fd = -1, file->synced = 0;
-  MN_TRY(mn_atomic_file_resolve(file->path, path));
+  MN_TRY(resolve(file->path, path));
   folder_name(file->folder, file->path);
   MN_TRY(check_path(file->path, &mode));
   (void)mn_atomic_file_list(file->path, remove_stale, file); /* if it cannot be listed, they stay */

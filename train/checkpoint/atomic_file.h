@@ -36,10 +36,6 @@ mn_status mn_atomic_file_publish(struct mn_atomic_file *file, int replace);
 /* Closes and removes the new file instead. */
 void mn_atomic_file_discard(struct mn_atomic_file *file);
 
-/* The file that `path` leads to through symbolic links; it may be missing. MN_NO_CREATE: an empty name, a
- * path that is too long, links in a circle. */
-mn_status mn_atomic_file_resolve(char out[MN_ATOMIC_FILE_PATH], const char *path);
-
 /* MN_IO, or MN_NO_MEMORY, naming the path, errno `error` and a remedy; `doing` is "write", "rename" … */
 mn_status mn_atomic_file_fail(const char *doing, const char *path, int error);
 

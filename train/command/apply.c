@@ -20,7 +20,6 @@ struct scores {
   int classes;
   int64_t rows, cols; /* rows so far; K outputs */
   const struct mn_class_names *names;
-  size_t real;         /* bytes of an output */
   const double *scale; /* [K] of standardised targets, or NULL */
   /* [K] each, for numbers, in unit_of: the targets' mean, Σ (target − mean)², Σ (output − target)² */
   double *mean, *spread, *error;
@@ -30,9 +29,9 @@ struct scores {
 
 enum { SHOWN = 8, CONFUSION = 20 }; /* targets that a plain answer has; classes with a confusion matrix */
 
-static mn_status open_scores(struct scores *s, int classes, int64_t cols, size_t real) {
+static mn_status open_scores(struct scores *s, int classes, int64_t cols) {
   const size_t count = (size_t)cols, counts = classes ? count : 0, sums = classes ? 0 : count;
-  *s = (struct scores){.classes = classes, .cols = cols, .real = real};
+  *s = (struct scores){.classes = classes, .cols = cols};
   s->mean = calloc(3 * sums + 1, sizeof *s->mean);
   s->of_class = calloc(2 * counts + 1, sizeof *s->of_class);
   if (classes && cols <= CONFUSION) s->confusion = calloc(count * count, sizeof *s->confusion);
@@ -69,13 +68,14 @@ static void add_target(struct scores *s, int64_t k, double y, double target) {
   s->error[k] += error * error;
 }
 
-static mn_status add_scores(void *scores, const void *y, const void *targets, int64_t first, int64_t count) {
+static mn_status add_scores(void *scores, const double *y, const void *targets, int64_t first,
+                            int64_t count) {
   struct scores *s = scores;
   for (int64_t n = 0, at = 0; n < count; n++, at += s->cols) {
     s->rows++;
-    if (s->classes) add_class(s, ((const int32_t *)targets)[n], mn_class_of(y, s->real, at, s->cols));
+    if (s->classes) add_class(s, ((const int32_t *)targets)[n], mn_class_of(y + at, s->cols));
     for (int64_t k = 0; k < s->cols && !s->classes; k++)
-      add_target(s, k, mn_real_at(y, s->real, at + k), mn_real_at(targets, s->real, at + k));
+      add_target(s, k, y[at + k], ((const double *)targets)[at + k]);
   }
   return MN_OK;
 }
@@ -136,7 +136,7 @@ static mn_status evaluate(FILE *out, struct mn_session *s, struct mn_evaluator *
   int64_t batches, all;
   char where[MN_FAULT_WORDS];
   struct mn_json json;
-  MN_TRY(open_scores(scores, s->test->classes, mn_model_outputs(&s->model->config), mn_model_real(s->model)));
+  MN_TRY(open_scores(scores, s->test->classes, mn_model_outputs(&s->model->config)));
   scores->names = &s->model->class_names;
   scores->scale = s->model->standard[MN_Y].scale;
   MN_TRY(mn_evaluator_watch(evaluator, add_scores, scores));

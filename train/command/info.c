@@ -204,7 +204,7 @@ static void show_columns(struct mn_json *json, struct mn_dataset *dataset, const
   int32_t *which = read_names(path, dataset->inputs, &names);
   const int64_t most = MOST / (int64_t)sizeof(double) / dataset->inputs;
   int64_t least, largest, shown = 0;
-  if (mn_columns_measure(&c, dataset, most, NULL) == MN_OK) {
+  if (mn_columns_measure(&c, dataset, MN_X, most, NULL) == MN_OK) {
     mn_columns_extremes(&c, &least, &largest);
     mn_json_array_open(json, "columns");
     for (int64_t i = 0; i < c.cols; i++)

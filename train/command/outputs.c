@@ -24,7 +24,7 @@ struct output {
   hid_t file, sets[SETS]; /* below 0 if the file lacks it */
   struct mn_dataset *rows;
   int64_t cols;
-  size_t real; /* bytes of an output */
+  size_t real; /* bytes of an output in the file */
   int classes, targets, probabilities;
   const struct mn_class_names *names;
   void *room; /* for a batch of one of the datasets */
@@ -123,13 +123,13 @@ static mn_status write_rows(void *to, const double *y, int64_t first, int64_t co
   int32_t *labels = o->room;
   int64_t *rows = o->room;
   if (o->classes) {
-    for (int64_t n = 0; n < count; n++) labels[n] = mn_class_of(y, sizeof *y, n * o->cols, o->cols);
+    for (int64_t n = 0; n < count; n++) labels[n] = mn_class_of(y + n * o->cols, o->cols);
     MN_TRY(put(o, LABEL, H5T_NATIVE_INT32, 0, first, count, labels));
   }
   for (int64_t n = 0; n < count; n++) rows[n] = mn_dataset_row(o->rows, first + n);
   MN_TRY(put(o, ROW, H5T_NATIVE_INT64, 0, first, count, rows));
   for (int64_t n = 0; n < count && o->probabilities; n++)
-    mn_softmax((double *)o->room + n * o->cols, y, sizeof *y, n * o->cols, o->cols);
+    mn_softmax((double *)o->room + n * o->cols, y + n * o->cols, o->cols);
   return put(o, Y, H5T_NATIVE_DOUBLE, o->cols, first, count, o->probabilities ? o->room : y);
 }
 
@@ -159,7 +159,7 @@ static mn_status write_hdf5(FILE *out, struct mn_session *s) {
                      .names = &s->model->class_names,
                      .rows = s->test,
                      .cols = mn_model_outputs(&s->model->config),
-                     .real = mn_model_real(s->model),
+                     .real = s->model->standard[MN_Y].mean ? sizeof(double) : s->model->device->real,
                      .classes = s->model->config.loss == MN_LOSS_CROSS_ENTROPY,
                      .probabilities = s->options.probabilities};
   const int64_t widest = s->test->classes || o.cols > s->test->outputs ? o.cols : s->test->outputs;

@@ -6,12 +6,11 @@
 
 #include "train/command/session.h"
 
-/* The class that a row predicts: the first of its largest outputs. The row is `cols` reals of `real` bytes,
- * from y's number `at` on. */
-int32_t mn_class_of(const void *y, size_t real, int64_t at, int64_t cols);
+/* The class that a row y [cols] predicts: the first of its largest outputs. */
+int32_t mn_class_of(const double *y, int64_t cols);
 
-/* The softmax of such a row, in double: p [cols]. */
-void mn_softmax(double *p, const void *y, size_t real, int64_t at, int64_t cols);
+/* The softmax of such a row: p [cols]. */
+void mn_softmax(double *p, const double *y, int64_t cols);
 
 /* Calls `take` with the outputs of session->test, doubles [count, K], batch by batch. Its errors end it. */
 mn_status mn_outputs_each(struct mn_session *session,

@@ -13,18 +13,18 @@
 #include "train/command/outputs.h"
 #include "train/fit.h"
 
-int32_t mn_class_of(const void *y, size_t real, int64_t at, int64_t cols) {
+int32_t mn_class_of(const double *y, int64_t cols) {
   int64_t best = 0;
   for (int64_t k = 1; k < cols; k++)
-    if (mn_real_at(y, real, at + k) > mn_real_at(y, real, at + best)) best = k;
+    if (y[k] > y[best]) best = k;
   return (int32_t)best;
 }
 
-void mn_softmax(double *p, const void *y, size_t real, int64_t at, int64_t cols) {
-  const double largest = mn_real_at(y, real, at + mn_class_of(y, real, at, cols));
+void mn_softmax(double *p, const double *y, int64_t cols) {
+  const double largest = y[mn_class_of(y, cols)];
   double sum = 0;
-  for (int64_t k = 0; k < cols; k++) sum += exp(mn_real_at(y, real, at + k) - largest);
-  for (int64_t k = 0; k < cols; k++) p[k] = exp(mn_real_at(y, real, at + k) - largest) / sum;
+  for (int64_t k = 0; k < cols; k++) sum += p[k] = exp(y[k] - largest);
+  for (int64_t k = 0; k < cols; k++) p[k] /= sum;
 }
 
 mn_status mn_outputs_each(struct mn_session *s,
@@ -120,10 +120,10 @@ static mn_status put_rows(void *to, const double *y, int64_t first, int64_t coun
       put_text(o, mn_csv_id(s->csv, row));
     else
       fprintf(o->file, "%lld", (long long)row);
-    if (classes) fputc(o->separator, o->file), put_class(o, mn_class_of(y, sizeof *y, at, o->cols));
+    if (classes) fputc(o->separator, o->file), put_class(o, mn_class_of(y + at, o->cols));
     for (int64_t k = 0; k < o->cols && !classes; k++)
       fputc(o->separator, o->file), put_value(o, target_of(o, k), y[at + k]);
-    if (o->probabilities) mn_softmax(o->probabilities, y, sizeof *y, at, o->cols);
+    if (o->probabilities) mn_softmax(o->probabilities, y + at, o->cols);
     for (int64_t k = 0; k < o->cols && o->probabilities; k++)
       fprintf(o->file, "%c%.9g", o->separator, o->probabilities[k]);
     fputc('\n', o->file);

@@ -22,7 +22,8 @@ mn_status mn_saves_open(struct mn_saves *s, const struct mn_session *session,
   s->snapshot_time = mn_seconds();
   if (!o->checkpoint || o->dry_run) return MN_OK;
   MN_TRY(mn_saver_open(&s->saver, o->checkpoint, (int)o->keep, session->model, session->optimizer));
-  return mn_saver_history(s->saver, history, mn_resume_history(session, history));
+  mn_saver_history(s->saver, history, mn_resume_history(session, history));
+  return MN_OK;
 }
 
 /* Notes a failure of the newest save once; with a warning unless the run is at its end. Returns the failure

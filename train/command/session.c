@@ -251,7 +251,7 @@ mn_status mn_session_columns(struct mn_session *s, const int *stop) {
   if (s->from || (o->quiet && !standardizes && asked < 0)) return MN_OK;
   const int one = asked == MN_STANDARDIZE_ONE ? 1 : asked < 0 ? -1 : 0;
   const int64_t rows = s->train->rows, cols = s->train->inputs, targets = s->train->outputs;
-  if (!standardizes && !o->quiet) MN_TRY(mn_columns_measure(c, s->train, (1 << 21) / cols, stop));
+  if (!standardizes && !o->quiet) MN_TRY(mn_columns_measure(c, s->train, MN_X, (1 << 21) / cols, stop));
   if (asked == MN_STANDARDIZE_NO) { /* not by the numbers of --init either */
     MN_TRY(mn_model_standardize(s->model, NULL, NULL));
     return s->train->classes ? MN_OK : mn_model_standardize_targets(s->model, NULL, NULL);

@@ -175,7 +175,7 @@ static mn_status measure_test(struct run *r, const int *stop) {
   const double *scale = s->model->standard[MN_Y].scale;
   struct mn_columns c;
   if (!s->test || !s->options.data || s->test->classes || s->test->rows > most / cols) return MN_OK;
-  const mn_status status = mn_columns_measure_targets(&c, s->test, s->test->rows, stop);
+  const mn_status status = mn_columns_measure(&c, s->test, MN_Y, s->test->rows, stop);
   r->spread = status == MN_OK ? 0 : NAN;
   for (int64_t k = 0; k < cols && status == MN_OK; k++) {
     const double deviation = unit > 0 ? c.deviation[k] : c.deviation[k] / scale[k];

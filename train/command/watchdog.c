@@ -3,6 +3,7 @@
 
 #include <errno.h>
 #include <math.h>
+#include <poll.h>
 #include <signal.h>
 #include <stdio.h>
 #include <string.h>
@@ -80,7 +81,10 @@ static int tell(const char *why) {
     snprintf(what, sizeof what, "%s", LOAD(now.what));
   snprintf(line, sizeof line, "minnow: %s %s; %s\n", why, what,
            stands ? "--resume goes on from the last checkpoint" : "no checkpoint was saved yet");
-  mn_say(line);
+  /* A reader that went to sleep must not make this thread wait too. */
+  struct pollfd out = {.fd = STDERR_FILENO, .events = POLLOUT};
+  ssize_t written = poll(&out, 1, 0) == 1 ? write(STDERR_FILENO, line, strlen(line)) : 0;
+  (void)written; /* the exit code is enough */
   return stands ? MN_INTERRUPTED : MN_LIBRARY;
 }
 

@@ -44,8 +44,8 @@ void mn_run_unlock(struct mn_run_lock *lock); /* NULL is fine */
  * order of samples; versions and device go to /fingerprint. */
 
 /* Sets the /history of the saves: `count` texts, at most MN_CHECKPOINT_HISTORY, which are copied. Call it
- * before the first start; without this call /history is left out. MN_USAGE: more texts, or a running save. */
-mn_status mn_saver_history(struct mn_saver *saver, const struct mn_text *history, int count);
+ * before the first start; without this call /history is left out. */
+void mn_saver_history(struct mn_saver *saver, const struct mn_text *history, int count);
 
 /* Without waiting: *saved gets the step of the newest checkpoint that this saver has brought to its path, −1
  * before the first. Returns MN_OK, or the error of the newest save (mn_checkpoint_save's errors,

@@ -178,13 +178,9 @@ mn_status mn_saver_open(struct mn_saver **out, const char *path, int keep, const
   return status;
 }
 
-mn_status mn_saver_history(struct mn_saver *saver, const struct mn_text *history, int count) {
-  if (count < 0 || count > MN_CHECKPOINT_HISTORY || saver->running)
-    return mn_fail(MN_USAGE, "a history of %d texts, or while a save is running: 0 to %d work", count,
-                   MN_CHECKPOINT_HISTORY);
+void mn_saver_history(struct mn_saver *saver, const struct mn_text *history, int count) {
   memcpy(saver->checkpoint->history, history, (size_t)count * sizeof *history);
   saver->checkpoint->history_count = count;
-  return MN_OK;
 }
 
 mn_status mn_saver_start(struct mn_saver *saver, int what, const struct mn_progress *progress,
