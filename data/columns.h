@@ -24,8 +24,8 @@ struct mn_columns {
 
 /* Measures x, or real targets y, in all rows or, if `most` is less, `most` rows in stretches of neighbours,
  * spread over the dataset. The result depends on the rows alone, not on threads. Free *out with
- * mn_columns_free, also after an error. MN_NO_MEMORY; MN_INTERRUPTED: *stop was set meanwhile (stop may be NULL); the errors of the
- * dataset's read. */
+ * mn_columns_free, also after an error. MN_NO_MEMORY; MN_INTERRUPTED: *stop was set meanwhile (stop may be
+ * NULL); the errors of the dataset's read. */
 mn_status mn_columns_measure(struct mn_columns *out, struct mn_dataset *dataset, int side, int64_t most,
                              const int *stop);
 
