@@ -152,14 +152,52 @@ class Estimators(unittest.TestCase):
       minnow.Classifier(precision="half").fit(x, y)
     with self.assertRaises(FileNotFoundError):
       minnow.Classifier.load(self.path / "none.h5")
+    long = minnow.Classifier(8, epochs=1).fit(x, numpy.array(["a" * 70, "b"])[y % 2])
     with self.assertRaisesRegex(ValueError, "none twice"):
-      minnow.Classifier().fit(x, numpy.array(["a" * 70, "b"])[y % 2])
+      long.save(self.path / "long.h5")
+    with self.assertRaises(OSError):
+      minnow.Regressor(8, epochs=1).fit(x, y).save(self.path / "no-folder/m.h5")
+    for name, values in {"hidden": (0, -1, 8.5, "16", True, [], None, float("nan")), "epochs": (0, 2.5, "3", 2**64 + 3), "batch": ("3", -1),
+                         "groups": (2.0, 0), "rate": ("x", -1, float("nan")), "threads": ("2", 2**32 + 1, -1), "device": (None, 0),
+                         "random_state": (-1, 2**70, 1.5, "5")}.items():
+      for value in values:
+        with self.assertRaises(ValueError, msg=f"{name}={value!r}") as raised:
+          minnow.Classifier(8).set_params(**{name: value}).fit(x, y)
+        self.assertTrue(f"{name}=" in str(raised.exception) or str(value) in str(raised.exception) or value == [], raised.exception)
+    minnow.Classifier(numpy.int32(8), epochs=numpy.int64(1), batch=10000, random_state=numpy.random.default_rng(0)).fit(x, y)
     with self.assertRaises(FloatingPointError):
       minnow.Regressor(rate=1e30).fit(x, y * 1.0)
     broken = minnow.Classifier(8).fit(x, y)
+    before = broken.predict_proba(x)
     with self.assertRaises(ValueError):
-      broken.set_params(groups=3).fit(x, y)
-    self.assertEqual(broken.predict(x).shape, y.shape)  # the model from before
+      broken.set_params(groups=3).fit(x, y > 0)
+    self.assertTrue((broken.predict_proba(x) == before).all() and len(broken.classes_) == 3)
+
+  def test_exit(self):
+    """While threads predict the process ends as it likes."""
+    program = """
+        import threading, time, numpy, minnow
+        x = numpy.random.RandomState(0).normal(size=(3000, 20))
+        model = minnow.Regressor(64, epochs=1).fit(x, x[:, 0])
+        def serve():
+          while True: model.predict(x)
+        for _ in range(3): threading.Thread(target=serve, daemon=True).start()
+        time.sleep(0.2)
+        """
+    for _ in range(3):
+      self.run_python(program)
+
+  def run_python(self, program):
+    done = subprocess.run([sys.executable, "-c", textwrap.dedent(program)], capture_output=True, text=True, timeout=60,
+                          env={**os.environ, "PYTHONPATH": str(TOP / "train/python")})
+    self.assertEqual(done.returncode, 0, done.stderr)
+
+  def test_without_a_gpu(self):
+    """What was trained on one predicts on."""
+    x, y = rows("target")
+    one = minnow.Regressor(8, epochs=1).fit(x, y)
+    one.model_.where = ("cuda:77", "fp32", 0)
+    self.assertTrue((pickle.loads(pickle.dumps(one)).predict(x) == one.predict(x)).all())
 
   def test_interrupt(self):
     """Ctrl-C ends a fit of minutes, and the next one works."""
@@ -182,7 +220,9 @@ class Estimators(unittest.TestCase):
         assert c.score(x, numpy.where(x[:, 0] < 0, "no", "yes")) > 0.9 and r.score(x, x[:, 1]) > 0.9
         assert (pickle.loads(pickle.dumps(c)).predict(x) == c.predict(x)).all()
         assert r.get_params()["epochs"] == 60
-        for wrong in (lambda: c.predict(x[:, :2]), lambda: c.fit(x, [1]), lambda: r.fit(x[0], x[0]), lambda: c.fit(x, x[:, 0])):
+        two = x[:, :2] > 0
+        for wrong in (lambda: c.predict(x[:, :2]), lambda: c.fit(x, [1]), lambda: r.fit(x[0], x[0]), lambda: c.fit(x, x[:, 0]),
+                      lambda: c.fit(x, two), lambda: c.fit(x, None), lambda: r.fit(x * 1j, x[:, 0]), lambda: r.fit(x, 1)):
           try:
             wrong()
           except ValueError as error:
@@ -194,9 +234,7 @@ class Estimators(unittest.TestCase):
         except AttributeError:
           raise SystemExit("sklearn.base" in sys.modules)
         """
-    done = subprocess.run([sys.executable, "-c", textwrap.dedent(program)], capture_output=True, text=True, timeout=60,
-                          env={**os.environ, "PYTHONPATH": str(TOP / "train/python")})
-    self.assertEqual(done.returncode, 0, done.stderr)
+    self.run_python(program)
 
 
 class Header(unittest.TestCase):

@@ -2,6 +2,8 @@
 scikit-learn is used where it is installed, and not needed."""
 import contextlib
 import ctypes
+import operator
+import os
 import sys
 import time
 
@@ -29,10 +31,11 @@ groups          of each block's GroupNorm; None: at most 8, of at least 4 channe
 device          "cpu", "cuda", "cuda:1", or "auto": the GPU if there is one
 precision       of matrix products: "fp32", "tf32", "bf16", "fp16", "fp16x3", "fp64"
 threads         that compute on the CPU; None: as OpenMP says
-random_state    the seed, None for another each time, or numpy's RandomState
+random_state    the seed, None for another each time, or numpy's RandomState or Generator
 progress        whether stderr tells how far fit is
 
-fit sets n_features_in_ and, of a Classifier, classes_. What save writes `minnow` takes as --run, and load reads."""
+fit sets n_features_in_ and, of a Classifier, classes_. What save writes `minnow` takes as --run; load reads it, and runs of
+`minnow train`, to compute with the device, precision and threads that it is given. Names that are whole numbers are loaded as such."""
 
 
 class _Estimator(BaseEstimator):
@@ -42,23 +45,24 @@ class _Estimator(BaseEstimator):
     self.groups, self.device, self.precision, self.threads = groups, device, precision, threads
     self.random_state, self.progress = random_state, progress
 
-  def _fit(self, x, y=None, labels=None, names=None):
-    """As `minnow train` does, on x [n, I] and y [n, K], or labels of the classes `names`."""
-    by, widths = Defaults(), numpy.array(numpy.ravel(self.hidden), numpy.int64)
-    draw = getattr(numpy.random if self.random_state is None else self.random_state, "randint", None)
-    seed = int(draw(2**31 - 1) if draw else self.random_state)
+  def _fitted(self, x, y=None, labels=None):
+    """Trains as `minnow train` does, on x [n, I] and y [n, K] or labels."""
+    draw = numpy.random if self.random_state is None else self.random_state
+    draw = getattr(draw, "randint", getattr(draw, "integers", None))
+    seed = int(draw(2**31 - 1)) if draw else _number("random_state", self.random_state, least=0)
+    widths = numpy.array([_number("hidden", 0 if width is None else width) for width in numpy.ravel(self.hidden)], numpy.int64)
+    by, batch = Defaults(), min(_number("batch", self.batch) or 0, len(x))
+    chosen = (_number("rate", self.rate, float, 0, numpy.inf), _number("weight_decay", self.weight_decay, float, 0, numpy.inf),
+              _number("groups", self.groups))
     with contextlib.ExitStack() as here:
       rows = dataset(here, x, y, labels)
-      call("defaults", ctypes.byref(by), rows, widths, len(widths), self.epochs or 0, self.batch or 0)
-      for config, name, value in ((by.trainer.schedule, "rate", self.rate), (by.model, "groups", self.groups),
-                                  (by.optimizer.rule, "weight_decay", self.weight_decay), (by.trainer, "seed", seed)):
-        if value is not None:
-          setattr(config, name, value)
-      fitted = Model((self.device, self.precision, self.threads or 0), by.model)
+      call("defaults", ctypes.byref(by), rows, widths, len(widths), _number("epochs", self.epochs) or 0, batch)
+      for value, config, name in zip(chosen, (by.trainer.schedule, by.optimizer.rule, by.model), ("rate", "weight_decay", "groups")):
+        setattr(config, name, getattr(config, name) if value is None else value)
+      by.trainer.seed = seed
+      fitted = Model(self._where(), by.model)
       call("model_initialise", fitted.model, seed)
       call("model_standardize_by", fitted.model, rows)
-      if names:
-        call("model_classes", fitted.model, (ctypes.c_char_p * len(names))(*map(str.encode, names)), len(names))
       optimizer = open_in(here, "optimizer", fitted.model, ctypes.byref(by.optimizer))
       trainer = open_in(here, "trainer", fitted.model, optimizer, rows, ctypes.byref(by.trainer), None)
       done, many = 0, 1
@@ -69,8 +73,10 @@ class _Estimator(BaseEstimator):
         if self.progress:
           print(f"\rminnow: {done / by.steps:4.0%}, loss {lib.mn_trainer_loss(trainer):.4g}", end="\n" if done == by.steps else "",
                 file=sys.stderr, flush=True)
-    self.model_ = fitted
-    return self
+    return fitted
+
+  def _where(self):
+    return str(self.device), str(self.precision), _number("threads", self.threads, most=2**31) or 0
 
   def _outputs(self, X):
     check_is_fitted(self)
@@ -83,11 +89,11 @@ class _Estimator(BaseEstimator):
   @classmethod
   def load(cls, path, **parameters):
     self = cls(**parameters)
-    self.model_ = Model((self.device, self.precision, self.threads or 0), path=path)
+    self.model_ = Model(self._where(), path=os.path.join(path, "checkpoint.h5") if os.path.isdir(path) else path)
     sizes = self.model_.sizes
     if sizes.loss != issubclass(cls, Classifier):
       raise ValueError(f"{path} has {'classes: Classifier' if sizes.loss else 'numbers: Regressor'}.load reads it")
-    self.hidden, self.n_features_in_ = tuple(sizes.hidden[:sizes.depth]), sizes.inputs
+    self.hidden, self.groups, self.n_features_in_ = tuple(sizes.hidden[:sizes.depth]), sizes.groups, sizes.inputs
     self._name_outputs()
     return self
 
@@ -98,8 +104,9 @@ class Regressor(RegressorMixin, _Estimator):
   def fit(self, X, y):
     X, y = validate_data(self, X, y, dtype=REALS, multi_output=True, y_numeric=True)
     real = numpy.float32 if X.dtype == y.dtype == numpy.float32 else numpy.float64
+    self.model_ = self._fitted(numpy.ascontiguousarray(X, real), numpy.ascontiguousarray(y.reshape(len(y), -1), real))
     self._flat = y.ndim == 1
-    return self._fit(numpy.ascontiguousarray(X, real), numpy.ascontiguousarray(y.reshape(len(y), -1), real))
+    return self
 
   def predict(self, X):
     y = self._outputs(X)
@@ -119,15 +126,14 @@ class Classifier(ClassifierMixin, _Estimator):
 
   def fit(self, X, y):
     X, y = validate_data(self, X, y, dtype=REALS)
-    if y.dtype.kind == "f" and (y != numpy.floor(y)).any():
+    y = numpy.array(y.tolist()) if y.dtype == object else y
+    if y.dtype.kind in "fc" and (y != numpy.floor(y.real)).any():
       raise ValueError("Unknown label type: y has numbers that are not whole, which a Regressor predicts")
-    self.classes_, labels = numpy.unique(y, return_inverse=True)
-    numbers = self.classes_.dtype.kind in "biuf"
-    names = [str(int(name) if numbers else name) for name in self.classes_]
-    if numbers and (self.classes_ == numpy.arange(len(names))).all():
-      names = None
-    self._order_by(names)
-    return self._fit(numpy.ascontiguousarray(X), labels=self._order[labels].astype(numpy.int32), names=names and sorted(names))
+    classes, labels = numpy.unique(y, return_inverse=True)
+    order = numpy.argsort(numpy.argsort(_names(classes)))  # the output of each class: outputs are in the order of names
+    self.model_ = self._fitted(numpy.ascontiguousarray(X), labels=order[labels].astype(numpy.int32))
+    self.classes_, self._order = classes, order
+    return self
 
   def predict_proba(self, X):
     y = self._outputs(X)[:, self._order]
@@ -138,16 +144,35 @@ class Classifier(ClassifierMixin, _Estimator):
     best = self._outputs(X)[:, self._order].argmax(axis=1)
     return self.classes_[best]
 
-  def _order_by(self, names):
-    """Sets _order, the output of each class: outputs are in the order of the names, if classes have names."""
-    self._order = numpy.argsort(numpy.argsort(names)) if names else numpy.arange(len(self.classes_))
+  def save(self, path):
+    check_is_fitted(self)
+    names = sorted(_names(self.classes_))
+    if isinstance(names[0], str):
+      call("model_classes", self.model_.model, (ctypes.c_char_p * len(names))(*map(str.encode, names)), len(names))
+    super().save(path)
 
   def _name_outputs(self):
     names = [lib.mn_model_class(self.model_.model, argument(k)) for k in range(self.model_.outputs)]
-    names = [name.decode() for name in names] if names[0] else None
-    for kind in int, str:  # what they were before they were saved
+    names = [name.decode() for name in names] if names[0] else range(len(names))
+    for kind in int, str:
       with contextlib.suppress(ValueError):
-        self.classes_ = numpy.unique([kind(name) for name in names or range(self.model_.outputs)])
-        if not names or sorted(map(str, self.classes_)) == names:
+        self.classes_ = numpy.unique([kind(name) for name in names])
+        if sorted(_names(self.classes_)) == list(names):
           break
-    self._order_by(names and [str(name) for name in self.classes_])
+    self._order = numpy.argsort(numpy.argsort(_names(self.classes_)))
+
+
+def _names(classes):
+  """What files call them: 0, 1, … or, of others, words."""
+  numbers = classes.dtype.kind in "biuf"
+  if numbers and (classes == numpy.arange(len(classes))).all():
+    return list(range(len(classes)))
+  return [str(int(name) if numbers else name) for name in classes]
+
+
+def _number(name, value, kind=operator.index, least=1, most=2**63):
+  """The value of a parameter, or None."""
+  with contextlib.suppress(TypeError, ValueError):
+    if value is None or (not isinstance(value, (str, bytes, bool)) and least <= kind(value) < most):
+      return value if value is None else kind(value)
+  raise ValueError(f"{name}={value!r}: a {'whole ' if kind is operator.index else ''}number from {least} on works")

@@ -21,7 +21,7 @@ Optimizer = _struct("rule:rule double:clip int:accumulate int64:rows", rule=Rule
 Schedule = _struct("int:kind double:rate int64:horizon,warmup,every double:factor")
 Trainer = _struct("schedule:schedule int64:batch,seed int:place,on_nonfinite pointer:stop", schedule=Schedule)
 Defaults = _struct("model:model optimizer:optimizer trainer:trainer int64:steps", model=Sizes, optimizer=Optimizer, trainer=Trainer)
-ERRORS = {1: FloatingPointError, 64: ValueError, 65: ValueError, 66: FileNotFoundError, 71: MemoryError, 73: FileExistsError, 74: OSError}
+ERRORS = {1: FloatingPointError, 64: ValueError, 65: ValueError, 66: FileNotFoundError, 71: MemoryError, 73: OSError, 74: OSError}
 
 # The library that MINNOW_LIBRARY names, or else the wheel's, the checkout's, the system's.
 _here = pathlib.Path(__file__).resolve().parent
@@ -66,10 +66,10 @@ class Model:
 
   def __init__(self, where, sizes=None, path=None):
     self.where, self.opened, self.idle = where, contextlib.ExitStack(), []
-    weakref.finalize(self, self.opened.close)
+    weakref.finalize(self, self.opened.close).atexit = False  # threads may predict to the end
     device = open_in(self.opened, "device", where[0].encode(), where[1].encode(), where[2])
-    self.model = (open_in(self.opened, "model", device, os.fsencode(path), by="load") if path else
-                  open_in(self.opened, "model", device, ctypes.byref(sizes)))
+    self.model = (open_in(self.opened, "model", device, ctypes.byref(sizes)) if sizes else
+                  open_in(self.opened, "model", device, os.fsencode(path), by="load"))
     self.sizes = lib.mn_model_sizes(self.model).contents
     self.outputs = self.sizes.head or self.sizes.hidden[self.sizes.depth - 1]
 
@@ -100,4 +100,7 @@ def _unpickle(where, data):
   with tempfile.NamedTemporaryFile(suffix=".h5") as file:
     file.write(data)
     file.flush()
-    return Model(where, path=file.name)
+    try:
+      return Model(where, path=file.name)
+    except RuntimeError:  # a machine without the GPU
+      return Model(("cpu", *where[1:]), path=file.name)

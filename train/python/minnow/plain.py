@@ -25,13 +25,15 @@ class RegressorMixin:
     return float(numpy.mean(1 - ((y - predicted) ** 2).sum(axis=0) / ((y - y.mean(axis=0)) ** 2).sum(axis=0)))
 
 
-def validate_data(self, X, y=None, reset=True, dtype=(), y_numeric=False, **_):
-  x, y = numpy.asarray(X), None if y is None else numpy.asarray(y)
-  if x.ndim != 2 or (y is not None and len(y) != len(x)) or not (reset or x.shape[1] == self.n_features_in_):
-    raise ValueError(f"X {x.shape}{'' if y is None else f' and y {y.shape}'}: rows [n, I], as wide as in fit, and n targets work")
+def validate_data(self, X, y=None, reset=True, dtype=(), y_numeric=False, multi_output=False):
+  x, y = numpy.asarray(X), numpy.asarray(y)
+  y = y if multi_output or y.shape != (len(x), 1) else y[:, 0]
+  if x.ndim != 2 or x.dtype.kind not in "biuf" or not (reset or x.shape[1] == self.n_features_in_) or (
+      reset and (y.shape[:1] != x.shape[:1] or y.ndim > 1 + multi_output)):
+    raise ValueError(f"X {x.shape} of {x.dtype}, y {y.shape}: numbers [n, I], as wide as in fit, and n targets work")
   self.n_features_in_ = x.shape[1]
   x, y = (values.astype(dtype[0]) if asked and values.dtype not in dtype else values for values, asked in ((x, True), (y, y_numeric)))
-  return x if y is None else (x, y)
+  return (x, y) if reset else x
 
 
 def check_is_fitted(self):
