@@ -77,6 +77,12 @@ class Estimators(unittest.TestCase):
         again = type(one)(hidden=(32, 16), epochs=40).fit(x, y)
         self.assertTrue((again.predict(x) == one.predict(x)).all())
 
+  def test_constant_targets(self):
+    x, _ = rows("target")
+    for constant in 0, 1e-6, 5, -1e9, 1e-300:
+      y = numpy.c_[x[:, 0], numpy.full(len(x), constant)]
+      self.assertLessEqual(numpy.abs(minnow.Regressor(8, epochs=1).fit(x, y).predict(x)[:, 1] - constant).max(), 1e-5 * abs(constant) + 1e-285)
+
   def test_save_and_load(self):
     """By file and by pickle. Classes are what they were, and in their order, be it not that of their names."""
     x, _ = rows("classes")
