@@ -25,6 +25,10 @@ struct mn_rows_form {
 mn_status mn_standard_set(struct mn_standard *standard, int64_t columns, const double *mean,
                           const double *scale);
 
+/* From values [rows, cols] of `had` bytes, in their own units, to reals of `real` bytes, standardised. */
+void mn_standard_apply(const struct mn_standard *standard, size_t real, void *to, size_t had,
+                       const void *from, int64_t rows, int64_t cols);
+
 /* Rows in the host's memory or the device's; y is NULL without targets. `largest`: the
  * largest finite |value| of each row of x, or NULL. `fingerprint`: rows that are read are added to it, or
  * NULL. */

@@ -99,20 +99,22 @@ mn_status mn_standard_set(struct mn_standard *s, int64_t columns, const double *
   return MN_OK;
 }
 
-/* Writes a row of `cols` values of `had` bytes, standardised, as reals of `real` bytes. */
-static void standardise(void *to, size_t real, const void *from, size_t had, const struct mn_standard *s,
-                        int64_t cols) {
+void mn_standard_apply(const struct mn_standard *s, size_t real, void *to, size_t had, const void *from,
+                       int64_t rows, int64_t cols) {
   const float *narrow = from;
   float *out = to;
   const int floats = had == sizeof *narrow && real == sizeof *out;
-  for (int64_t c = 0; c < cols && floats; c++) /* the most frequent case, which vectorises */
-    out[c] = (float)(((double)narrow[c] - s->mean[c]) * s->inverse[c]);
-  for (int64_t c = 0; c < cols && !floats; c++) {
-    const double value = (mn_real_at(from, had, c) - s->mean[c]) * s->inverse[c];
-    if (real == sizeof value)
-      ((double *)to)[c] = value;
-    else
-      out[c] = (float)value;
+  for (int64_t at = 0; at < rows * cols; at += cols) {
+    for (int64_t c = 0; c < cols && floats && s->mean; c++) /* the most frequent case, which vectorises */
+      out[at + c] = (float)(((double)narrow[at + c] - s->mean[c]) * s->inverse[c]);
+    for (int64_t c = 0; c < cols && !(floats && s->mean); c++) {
+      const double own = mn_real_at(from, had, at + c),
+                   value = s->mean ? (own - s->mean[c]) * s->inverse[c] : own;
+      if (real == sizeof value)
+        ((double *)to)[at + c] = value;
+      else
+        out[at + c] = (float)value;
+    }
   }
 }
 
@@ -139,9 +141,7 @@ static mn_status read_side(const struct reading *r, const struct mn_range *task,
   MN_TRY(
       d->read(d, task->first, task->count, had, side == MN_X ? values : NULL, side == MN_Y ? values : NULL));
   note(r, task, side, had, values);
-  for (int64_t i = 0; i < task->count && s->mean; i++)
-    standardise(to + (size_t)(i * cols) * form->real, form->real, stored + (size_t)(i * cols) * had, had, s,
-                cols);
+  if (s->mean) mn_standard_apply(s, form->real, to, had, stored, task->count, cols);
   return MN_OK;
 }
 

@@ -198,6 +198,28 @@ class Estimators(unittest.TestCase):
                           env={**os.environ, "PYTHONPATH": str(TOP / "train/python")})
     self.assertEqual(done.returncode, 0, done.stderr)
 
+  def test_forked_workers(self):
+    """A server loads, forks, and predicts in its children."""
+    x, y = rows("targets")
+    one = minnow.Regressor(64, epochs=1).fit(x, y)
+    expected, workers = one.predict(x), []
+    for _ in range(3):
+      worker = os.fork()
+      if worker == 0:
+        os._exit(0 if (one.predict(x) == expected).all() and (minnow.Regressor(64, epochs=1).fit(x, y).predict(x) == expected).all() else 1)
+      workers.append(worker)
+    self.assertEqual([os.waitstatus_to_exitcode(os.waitpid(worker, 0)[1]) for worker in workers], [0, 0, 0])
+
+  def test_beside_torch(self):
+    try:
+      import torch
+    except ImportError:
+      self.skipTest("no PyTorch")
+    torch.set_num_threads(6)
+    x, y = rows("targets")
+    minnow.Regressor(64, epochs=1).fit(x, y).predict(x)
+    self.assertEqual(torch.get_num_threads(), 6)
+
   def test_without_a_gpu(self):
     """What was trained on one predicts on."""
     x, y = rows("target")

@@ -56,20 +56,6 @@ mn_status mn_model_standardize_targets(struct mn_model *model, const double *mea
   return standardize(model, MN_Y, mean, scale);
 }
 
-void mn_standard_reals(const struct mn_standard *s, size_t real, void *to, const float *x, int64_t n,
-                       int64_t cols) {
-  float *narrow = real == sizeof *narrow ? to : NULL;
-  double *wide = to;
-  for (int64_t i = 0; i < n; i++)
-    for (int64_t c = 0; c < cols; c++) {
-      const double own = (double)x[i * cols + c], value = s->mean ? (own - s->mean[c]) * s->inverse[c] : own;
-      if (narrow)
-        narrow[i * cols + c] = (float)value;
-      else
-        wide[i * cols + c] = value;
-    }
-}
-
 double mn_standard_undo(const struct mn_standard *s, size_t real, size_t as, void *y, const void *from,
                         int64_t n, int64_t cols) {
   double poison = 0;

@@ -131,7 +131,7 @@ mn_status mn_predict(struct mn_predictor *predictor, const float *x, int64_t n, 
   void *to = NULL;
   MN_TRY(begin(predictor, n, &to));
   if (n == 0) return MN_OK;
-  mn_standard_reals(&standard[MN_X], real, to, x, n, inputs);
+  mn_standard_apply(&standard[MN_X], real, to, sizeof *x, x, n, inputs);
   MN_TRY(run(predictor, n, &reals));
   if (mn_standard_undo(&standard[MN_Y], real, sizeof *y, y, reals, n, outputs) == 0) return MN_OK;
   MN_TRY(mn_dataset_check_finite("the arrays", "x", 0, inputs, n * inputs, x, sizeof *x));

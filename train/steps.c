@@ -58,7 +58,7 @@ static mn_status upload(struct mn_device *device, const struct mn_standard *s, v
   const size_t bytes = (size_t)(rows * cols) * device->real;
   void *reals = malloc(bytes);
   if (!reals) return mn_fail(MN_NO_MEMORY, "no memory for %ld rows of %ld", (long)rows, (long)cols);
-  mn_standard_reals(s, device->real, reals, from, rows, cols);
+  mn_standard_apply(s, device->real, reals, sizeof *from, from, rows, cols);
   mn_status status = mn_copy(device, to, reals, bytes);
   if (status == MN_OK) status = mn_synchronize(device);
   free(reals);
