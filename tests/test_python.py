@@ -193,10 +193,27 @@ class Estimators(unittest.TestCase):
     for _ in range(3):
       self.run_python(program)
 
+  def test_damaged_file(self):
+    """Is refused, and nothing is printed when the process ends."""
+    x, y = rows("target")
+    minnow.Regressor(8, epochs=1).fit(x, y).save(self.path / "m.h5")
+    whole = (self.path / "m.h5").read_bytes()
+    for at in range(61, 430, 61):
+      (self.path / "m.h5").write_bytes(whole[:at] + bytes([whole[at] ^ 0x40]) + whole[at + 1:])
+      said = self.run_python(f"""
+        import minnow
+        try:
+          minnow.Regressor.load({str(self.path / "m.h5")!r})
+        except ValueError:
+          raise SystemExit(0)
+        raise SystemExit("nothing was refused")""")
+      self.assertEqual(said, "")
+
   def run_python(self, program):
     done = subprocess.run([sys.executable, "-c", textwrap.dedent(program)], capture_output=True, text=True, timeout=60,
                           env={**os.environ, "PYTHONPATH": str(TOP / "train/python")})
     self.assertEqual(done.returncode, 0, done.stderr)
+    return done.stderr
 
   def test_forked_workers(self):
     """A server loads, forks, and predicts in its children."""

@@ -119,9 +119,16 @@ static herr_t take_first(unsigned index, const H5E_error2_t *error, void *text) 
   return 0;
 }
 
+/* A damaged file may leave objects that libhdf5 cannot close when the process exits, and it would print that. */
+static void end_quietly(void) {
+  (void)H5Eset_auto2(H5E_DEFAULT, NULL, NULL);
+}
+
 const char *mn_hdf5_reason(void) {
   static _Thread_local char text[REASON];
+  static int ends_quietly;
   text[0] = 0, newer = 0;
+  if (!ends_quietly) ends_quietly = atexit(end_quietly) == 0;
   H5Ewalk2(H5E_DEFAULT, H5E_WALK_UPWARD, take_first, text);
   if (!text[0]) snprintf(text, sizeof text, "no reason given");
   for (char *c; (c = strchr(text, '\n'));)
