@@ -10,8 +10,8 @@
 mn_status mn_model_check_data(const struct mn_model_config *config, const char *model,
                               struct mn_dataset *dataset, const char *data, int targets);
 
-/* From reals as a pass writes them (data/placement.h: mn_standard_apply) back to their own units, as reals of `as` bytes. Returns 0, or NaN if a value is not finite or beyond their
- * range. */
+/* From reals as a pass writes them (data/placement.h: mn_standard_apply) back to their own units, as reals of
+ * `as` bytes. Returns 0, or NaN if a value is not finite or beyond their range. */
 double mn_standard_undo(const struct mn_standard *standard, size_t real, size_t as, void *y, const void *from,
                         int64_t n, int64_t cols);
 

@@ -119,7 +119,7 @@ static herr_t take_first(unsigned index, const H5E_error2_t *error, void *text) 
   return 0;
 }
 
-/* A damaged file may leave objects that libhdf5 cannot close when the process exits, and it would print that. */
+/* A damaged file may leave objects that libhdf5 cannot close at exit, and it would print that. */
 static void end_quietly(void) {
   (void)H5Eset_auto2(H5E_DEFAULT, NULL, NULL);
 }
