@@ -205,6 +205,9 @@ static mn_status open_stretches(struct mn_dataset **dataset, const unsigned char
 
 mn_status mn_dataset_hold_out(struct mn_dataset **dataset, enum mn_part part, double fraction, uint64_t seed,
                               int stratified) {
+  if (part != MN_PART_TRAIN && part != MN_PART_TEST)
+    return mn_fail(MN_USAGE, "part %d: rows that are held out are MN_PART_TEST, the others MN_PART_TRAIN",
+                   (int)part);
   MN_GIVEN(dataset);
   MN_GIVEN(*dataset);
   struct mn_dataset *whole = *dataset;

@@ -15,7 +15,4 @@ enum { MN_DATASET_STRATIFIED = 1 << 28 };
 /* Rows held out of `rows`, at least 2: round(fraction·rows), in [1, rows − 1]. */
 int64_t mn_dataset_held_out(int64_t rows, double fraction);
 
-/* The number that row `row` had before mn_dataset_hold_out. */
-int64_t mn_dataset_row(const struct mn_dataset *dataset, int64_t row);
-
 #endif

@@ -24,9 +24,9 @@ static void show(struct mn_csv *csv, struct mn_dataset *d) {
   free(x);
 }
 
-/* FILE [--target NAMES] [--drop NAMES] [--use NAMES] [--header 0|1] [--table JSON] [--predict 1] */
+/* FILE [--target NAMES] [--drop NAMES] [--use NAMES] [--header -1|1] [--table JSON] [--predict 1] */
 int main(int argc, char **argv) {
-  struct mn_csv_config config = {.header = -1, .numbers = -1};
+  struct mn_csv_config config = {0};
   struct mn_csv *csv;
   struct mn_dataset *d = NULL;
   int targets = 1;

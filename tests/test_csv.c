@@ -17,7 +17,7 @@ static void write_text(const char *text, size_t length) {
   fclose(out);
 }
 
-static const struct mn_csv_config plain = {.header = -1, .numbers = -1};
+static const struct mn_csv_config plain = {0};
 
 static struct mn_csv *open_csv(const char *text, const struct mn_csv_config *config) {
   struct mn_csv *csv;
@@ -141,7 +141,7 @@ static void configs_are_followed(void **state) {
   expect(text, &c, "5 | 1; 6 | 0; 7 | 1; 8 | 0");
   c = plain, c.numbers = 1;
   expect(text, &c, "5 1 | 1; 6 0 | 0; 7 1 | 1; 8 0 | 0");
-  c = plain, c.header = 0, c.numbers = 0;
+  c = plain, c.header = -1, c.numbers = -1;
   expect("a,1.5\na,2.5\nb,1.5\n", &c, "0 | 0; 0 | 1; 1 | 0");
   c = plain, c.header = 1;
   expect("1,2\n3,4.5\n5,6.5\n", &c, "3 | 4.5; 5 | 6.5");
@@ -156,13 +156,17 @@ static void ids_are_kept(void **state) {
     for (int n = 0; n < 1500; n++)
       used += (size_t)sprintf(text + used, "\" n, %d\",%d.5,%d\n%s", n, n % 7, n % 2, n % 50 ? "" : ",,\n");
     struct mn_csv_config c = plain;
-    c.id = names[k][1], c.header = names[k][0] != NULL;
+    c.id = names[k][1], c.header = names[k][0] ? 1 : -1;
     struct mn_csv *csv = open_csv(text, &c);
     for (int n = 0; n < 1500; n++) {
       char wanted[16];
       snprintf(wanted, sizeof wanted, "n, %d", n);
       assert_string_equal(mn_csv_id(csv, n), wanted);
     }
+    char *table;
+    assert_int_equal(mn_csv_table(&table, csv), MN_USAGE); /* nothing stands for missing values yet */
+    assert_null(mn_csv_id(csv, -1));
+    assert_null(mn_csv_id(csv, 1500 + 30));
     mn_csv_close(csv);
   }
 }

@@ -2,7 +2,7 @@
  * whatever calls C.
  *
  *   build     cc program.c $(pkg-config --cflags --libs minnow), or in CMake find_package(minnow) and
- *             target_link_libraries(program minnow::minnow); statically with pkg-config --static
+ *             target_link_libraries(program minnow::minnow); with -static also pkg-config --static
  *   bindings  cc -E -P -DMINNOW_PLAIN leaves declarations alone, for cffi and so on
  *   train     mn_device_open, mn_dataset_open, mn_defaults, mn_model_open, mn_model_initialise,
  *             mn_model_standardize_by, mn_optimizer_open, mn_trainer_open, mn_trainer_run: what `minnow
@@ -131,8 +131,9 @@ MN_CHECKED mn_status mn_dataset_hold_out(struct mn_dataset **dataset, enum mn_pa
 
 int64_t mn_dataset_rows(const struct mn_dataset *dataset);
 int64_t mn_dataset_inputs(const struct mn_dataset *dataset);
-int64_t mn_dataset_outputs(const struct mn_dataset *dataset); /* K, or with classes their number */
-int mn_dataset_classes(const struct mn_dataset *dataset);     /* 1 if y are labels */
+int64_t mn_dataset_outputs(const struct mn_dataset *dataset);          /* K, or with classes their number */
+int mn_dataset_classes(const struct mn_dataset *dataset);              /* 1 if y are labels */
+int64_t mn_dataset_row(const struct mn_dataset *dataset, int64_t row); /* its number in the file, from 0 */
 void mn_dataset_close(struct mn_dataset *dataset);
 
 /* ---- CSV: a column by its name, a word by what the model knows it as ---- */
@@ -141,33 +142,32 @@ struct mn_csv;
 
 enum { MN_CSV_NOTES = 5 };
 struct mn_csv_config {
-  int header; /* 1: the first line has names, 0: it has rows, -1: as it looks */
-  const char
-      *table; /* a model's, of mn_model_table, NULL for a new one, whose columns the following decide; */
+  int header;         /* 1: the first line has names, -1: it has rows, 0: as it looks */
+  const char *table;  /* of mn_model_table; NULL: a new one, whose columns the following decide */
   const char *target; /* names of columns between commas; NULL: the last */
   const char *drop;   /* names of columns to leave out; may be NULL */
   const char *use;    /* and of columns to take that would be left out */
   const char *id;     /* name of a column whose texts mn_csv_id returns; NULL: none */
-  int numbers;        /* targets are numbers: 1, classes: 0, -1: classes if words or few whole numbers */
+  int numbers;        /* targets are numbers: 1, classes: -1, 0: classes if words or few whole numbers */
 };
 
-/* Reads a file whole. Words are one input each, 1 or 0; missing numbers are NaN until mn_csv_fill. `path` is
+/* Reads a file whole, by a config whose members may be 0. Words are one input each, 1 or 0. `path` is
  * borrowed. MN_NO_INPUT, MN_IO; MN_USAGE: a name that no column has; MN_BAD_DATA: the file is damaged or
  * lacks a column of the table, or a target is not of its kind; MN_LIBRARY: this build is without libcsv. */
 MN_CHECKED mn_status mn_csv_open(struct mn_csv **out, const char *path, const struct mn_csv_config *config);
 void mn_csv_close(struct mn_csv *csv); /* after its rows */
 
-/* Its rows; with `targets` those alone that have one, else MN_BAD_DATA if none has. */
+/* Its rows; with `targets` those alone that have one. MN_BAD_DATA: none has, or one is no class it knows. */
 MN_CHECKED mn_status mn_csv_rows(struct mn_dataset **out, struct mn_csv *csv, int targets);
 
-/* Sets what stands for missing numbers to the means of `train`, some of its rows; after a table was given, to
- * the table's. */
+/* Without a table: sets what stands for missing numbers to the means of `train`, some of its rows, before
+ * mn_model_standardize_by and mn_model_columns. A table that was given has its own. */
 MN_CHECKED mn_status mn_csv_fill(struct mn_csv *csv, struct mn_dataset *train);
 
-/* The text of the column `id` in a row of the file; valid until mn_csv_close; NULL without an `id`. */
+/* The text of the column `id` in a row of the file (mn_dataset_row); valid until mn_csv_close; or NULL. */
 const char *mn_csv_id(const struct mn_csv *csv, int64_t row);
 
-/* What became of the columns, for people: a line for each of the first few numbers, or NULL. */
+/* What became of the columns, for people: a line or NULL for each number from 0 to MN_CSV_NOTES - 1. */
 const char *mn_csv_note(const struct mn_csv *csv, int number);
 
 /* ---- models: blocks of Linear, GroupNorm, LeakyReLU, x + x, and a linear head or none ---- */
@@ -406,8 +406,8 @@ struct mn_predictor;
 /* batch: rows a pass, reduced to those there are. */
 MN_CHECKED mn_status mn_evaluator_open(struct mn_evaluator **out, struct mn_model *model,
                                        struct mn_dataset *rows, int64_t batch, enum mn_place place);
-/* The mean loss over all rows, and the share classified right, NaN without classes; both NaN if a row's is
- * not finite. */
+/* The mean loss over all rows and, unless NULL, the share classified right, NaN without classes; both NaN if
+ * a row's is not finite. */
 MN_CHECKED mn_status mn_evaluate(struct mn_evaluator *evaluator, double *loss, double *accuracy);
 void mn_evaluator_close(struct mn_evaluator *evaluator);
 

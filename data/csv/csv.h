@@ -17,7 +17,7 @@ enum { MN_CSV_WORDS = 100 }; /* the most words of an input, unless `use` has its
 
 int mn_csv_named(const char *path); /* whether it ends in .csv, .tsv, .txt, .data, .dat */
 
-/* *out: the table, to be freed. MN_NO_MEMORY. */
+/* *out: the table, to be freed. MN_USAGE: a new one, before mn_csv_fill; MN_NO_MEMORY. */
 mn_status mn_csv_table(char **out, const struct mn_csv *csv);
 
 /* The name of the column that an input is of, or one of the inputs of. */

@@ -11,7 +11,7 @@
 struct mn_csv {
   struct mn_csv_file file;
   struct mn_table table;
-  int new;                        /* the table is this file's own */
+  int new, filled;                /* the table is this file's own; mn_csv_fill has set its means */
   int id;                         /* the column of ids */
   int64_t inputs, outputs, alone; /* alone: as in struct mn_dataset */
   int classes;
@@ -181,6 +181,7 @@ mn_status mn_csv_fill(struct mn_csv *csv, struct mn_dataset *train) {
     t->mean = counts[at] > 0 ? sums[at] / counts[at] * 0x1p40 : 0;
     at += mn_column_width(t);
   }
+  csv->filled = status == MN_OK;
   free(sums);
   return status;
 }
@@ -247,8 +248,8 @@ static int is_known(const void *names, const char *name) {
 static mn_status open_csv(struct mn_csv *csv, const char *path, const struct mn_csv_config *config) {
   struct mn_csv_lists lists = {0};
   if (config->table) MN_TRY(mn_table_parse(&csv->table, config->table));
-  MN_TRY(mn_csv_read(&csv->file, path, config->header, config->id, config->table ? is_known : NULL,
-                     &csv->table));
+  MN_TRY(mn_csv_read(&csv->file, path, config->header == 0 ? -1 : config->header > 0, config->id,
+                     config->table ? is_known : NULL, &csv->table));
   csv->new = !config->table;
   MN_TRY(csv->new ? mn_table_infer(&csv->table, &csv->file, config, &lists)
                   : mn_table_find(&csv->table, &csv->file, &lists));
@@ -278,7 +279,8 @@ void mn_csv_close(struct mn_csv *csv) {
 
 const char *mn_csv_id(const struct mn_csv *csv, int64_t row) {
   const struct mn_csv_ids *ids = &csv->file.column[csv->id].ids;
-  return ids->texts ? ids->texts + ids->starts[csv->file.header + row] : NULL;
+  return ids->texts && row >= 0 && row < csv->file.rows ? ids->texts + ids->starts[csv->file.header + row]
+                                                        : NULL;
 }
 
 const char *mn_csv_input(const struct mn_csv *csv, int64_t input) {
@@ -297,6 +299,9 @@ int mn_csv_named(const char *path) {
 }
 
 mn_status mn_csv_table(char **out, const struct mn_csv *csv) {
+  if (csv->new && !csv->filled)
+    return mn_fail(MN_USAGE, "nothing stands for missing values of %s yet: call mn_csv_fill before",
+                   csv->file.path);
   return mn_table_show(out, &csv->table);
 }
 

@@ -244,8 +244,8 @@ static const char *why_not(const struct mn_csv_file *f, int index, const struct 
 }
 
 static int is_class(const struct mn_csv_column *c, int numbers) {
-  if (kind_of(c) == MN_COLUMN_WORDS || numbers == 0) return 1;
-  int whole = numbers < 0 && kind_of(c) == MN_COLUMN_NUMBER && distinct(c) <= FEW_CLASSES &&
+  if (kind_of(c) == MN_COLUMN_WORDS || numbers < 0) return 1;
+  int whole = numbers == 0 && kind_of(c) == MN_COLUMN_NUMBER && distinct(c) <= FEW_CLASSES &&
               2 * distinct(c) <= present(c);
   for (int i = 0; i < c->count; i++)
     if (c->texts[i].rows && c->texts[i].kind == MN_CSV_NUMBER)
@@ -263,7 +263,7 @@ static mn_status infer_target(struct mn_table_column *t, const struct mn_csv_fil
     return mn_fail(MN_BAD_DATA, "%s: the target, column %s, is empty; --target NAME takes another", f->path,
                    t->name);
   if (!is_class(c, several ? 1 : config->numbers)) return MN_OK;
-  if (several || config->numbers == 1)
+  if (several || config->numbers > 0)
     return mn_fail(MN_BAD_DATA, "%s: the target, column %s, holds words, such as %s: %s", f->path, t->name,
                    c->codes ? c->texts[c->codes[f->header]].text : c->odd,
                    several ? "of several targets each is numbers" : "leave --loss mse out");

@@ -44,7 +44,7 @@ static mn_status show_table(struct mn_json *json, const char *text) {
 }
 
 static mn_status info_csv(struct mn_json *json, const char *path) {
-  const struct mn_csv_config config = {.header = -1, .numbers = -1};
+  const struct mn_csv_config config = {0};
   struct mn_csv *csv;
   struct mn_dataset *rows = NULL;
   char *table = NULL;
