@@ -71,7 +71,8 @@ for folder in "${!allowed[@]}"; do
 done
 while IFS=$'\t' read -r where from to _ included; do
   [ -f "$included" ] || complain "$where: there is no $included; includes are named from the top folder"
-  # It includes nothing of ours, and declares what programs call, whichever folder that is in.
+  # The public header is below all folders: it includes none of our files (tests/test_install.sh compiles it alone), and declares
+  # what programs call of each.
   [ "$included" != train/minnow.h ] || continue
   [[ ${allowed[$from]:-} == *" $to "* ]] || complain "$where: $from/ may not include $to/ ($included)"
 done <<<"$includes"

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # How much there is to read, in lines of whole files: the tour's two lists (`lists` counts these alone), and the C sources and headers of
-# what the linker takes for train/install/example.c. The most that each may have falls with the code; the public header, which stands
-# for declarations in all folders, raised the first.
+# what the linker takes for train/install/example.c. The most that each may have falls with the code. The first includes the public
+# header.
 set -euo pipefail
 passed=0
 

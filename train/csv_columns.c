@@ -1,4 +1,4 @@
-/* The columns of a CSV in a model, whose files keep them. */
+/* Keeps the columns of a CSV with a model. */
 #include <stdlib.h>
 
 #include "data/csv/csv.h"

@@ -77,7 +77,7 @@ mn_status mn_model_standardize_side(struct mn_model *model, struct mn_dataset *r
   if (one > 0 || (one < 0 && mn_columns_alike(out, side == MN_X ? rows->x_type : rows->y_type)))
     mn_columns_pool(out);
   for (int64_t i = 0; side == MN_X && i < out->cols; i++) out->scale[i] *= MN_X_DEVIATIONS;
-  /* What is left of a constant target, which is all mean, is noise of the outputs. */
+  /* A constant target is all mean: a small scale keeps the noise of its output small. */
   for (int64_t i = 0; side == MN_Y && !out->alike && i < out->cols; i++)
     if (out->deviation[i] == 0) out->scale[i] = fmax(fabs(out->mean[i]), 1e-280) * 1e-6;
   return (side == MN_X ? mn_model_standardize : mn_model_standardize_targets)(model, out->mean, out->scale);

@@ -114,8 +114,8 @@ static void explain(struct mn_evaluator *e, const struct given *g) {
   if (e->fault.row >= 0 && !e->fault.parameter) e->fault.row += g->first;
 }
 
-/* Reals from the device as doubles in their own units. The reals lie in the upper part of the doubles'
- * memory, from which the first is taken before the last is overwritten. */
+/* Downloads reals, and turns them into doubles in their own units. The reals go to the upper part of `to`, so
+ * that each is read before a double takes its place. */
 static mn_status download(struct mn_device *device, const struct mn_standard *standard, double *to,
                           const void *from, int64_t rows, int64_t cols) {
   const size_t count = (size_t)(rows * cols);

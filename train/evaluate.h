@@ -1,4 +1,4 @@
-/* A model over a whole dataset, in its order: the loss, the accuracy, for those who watch the outputs. */
+/* The loss and the accuracy of a model over a whole dataset; a watcher gets the outputs of each batch. */
 #ifndef MN_TRAIN_EVALUATE_H
 #define MN_TRAIN_EVALUATE_H
 

@@ -157,7 +157,7 @@ struct mn_csv_config {
 MN_CHECKED mn_status mn_csv_open(struct mn_csv **out, const char *path, const struct mn_csv_config *config);
 void mn_csv_close(struct mn_csv *csv); /* after its rows */
 
-/* Its rows; with `targets` those alone that have one. MN_BAD_DATA: none has, or one is no class it knows. */
+/* Its rows; with `targets` those alone that have one. MN_BAD_DATA: none has, or a class is unknown. */
 MN_CHECKED mn_status mn_csv_rows(struct mn_dataset **out, struct mn_csv *csv, int targets);
 
 /* Without a table: sets what stands for missing numbers to the means of `train`, some of its rows, before
@@ -423,8 +423,8 @@ void mn_predictor_close(struct mn_predictor *predictor);
  * predicting` times it. */
 MN_CHECKED mn_status mn_predict(struct mn_predictor *predictor, const float *x, int64_t n, float *y);
 
-/* The same of rows first … first + count - 1 of a dataset, a CSV's among them, y [count, K]. MN_BAD_DATA: of
- * other inputs than the model's. */
+/* The same for rows first … first + count - 1 of a dataset, of a CSV too: y [count, K]. MN_BAD_DATA: its
+ * number of inputs is not the model's. */
 MN_CHECKED mn_status mn_predict_rows(struct mn_predictor *predictor, struct mn_dataset *rows, int64_t first,
                                      int64_t count, double *y);
 

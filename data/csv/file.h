@@ -55,7 +55,7 @@ struct mn_csv_file {
   struct mn_csv_column *column; /* [columns] */
 };
 
-/* Reads a file. header: 1: its first line has names, 0: it has not, −1: as it looks, or if `known` finds one
+/* Reads a file. header: 1: its first line has names, −1: it has not, 0: as it looks, or if `known` finds one
  * of `names` there. Columns without names have their numbers, from 1, as names. id: the name of a column
  * whose ids are wanted, or NULL.
  * MN_NO_INPUT: no such file; MN_IO; MN_NO_MEMORY; MN_LIBRARY: this build lacks libcsv; MN_BAD_DATA, with its

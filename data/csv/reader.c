@@ -259,8 +259,8 @@ static mn_status check_names(const struct mn_csv_file *f) {
 static mn_status settle_header(struct mn_csv_file *f, int64_t rows, int header,
                                int (*known)(const void *names, const char *name), const void *names) {
   for (int i = 0; i < f->columns; i++) mn_csv_tally(&f->column[i]);
-  f->header = header >= 0 ? header : is_header(f, rows);
-  for (int i = 0; known && header < 0 && !f->header && i < f->columns; i++)
+  f->header = header ? header > 0 : is_header(f, rows);
+  for (int i = 0; known && !header && !f->header && i < f->columns; i++)
     f->header = known(names, f->column[i].name);
   f->doubtful = f->header > 1;
   f->header = f->header > 0;

@@ -248,8 +248,8 @@ static int is_known(const void *names, const char *name) {
 static mn_status open_csv(struct mn_csv *csv, const char *path, const struct mn_csv_config *config) {
   struct mn_csv_lists lists = {0};
   if (config->table) MN_TRY(mn_table_parse(&csv->table, config->table));
-  MN_TRY(mn_csv_read(&csv->file, path, config->header == 0 ? -1 : config->header > 0, config->id,
-                     config->table ? is_known : NULL, &csv->table));
+  MN_TRY(mn_csv_read(&csv->file, path, config->header, config->id, config->table ? is_known : NULL,
+                     &csv->table));
   csv->new = !config->table;
   MN_TRY(csv->new ? mn_table_infer(&csv->table, &csv->file, config, &lists)
                   : mn_table_find(&csv->table, &csv->file, &lists));

@@ -12,7 +12,8 @@ int32_t mn_class_of(const double *y, int64_t cols);
 /* The softmax of such a row: p [cols]. */
 void mn_softmax(double *p, const double *y, int64_t cols);
 
-/* Calls `take` with the outputs of session->test, doubles [count, K], batch by batch. Its errors end it. */
+/* Calls `take` with the outputs of session->test, doubles [count, K], batch by batch. An error
+ * of `take` ends this, and is returned. */
 mn_status mn_outputs_each(struct mn_session *session,
                           mn_status (*take)(void *to, const double *y, int64_t first, int64_t count),
                           void *to);

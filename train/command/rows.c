@@ -23,17 +23,14 @@ static const char *const of_csv[] = {"target", "drop", "use", "header", "id"};
 /* Reads a CSV file once, and opens its rows. It has one part. */
 static mn_status open_csv(struct mn_session *s, struct mn_dataset **out, enum mn_part part, int targets) {
   const struct mn_options *o = &s->options;
-  const struct mn_csv_config config = {.header = o->header < 0   ? 0
-                                                 : o->header > 0 ? 1
-                                                                 : -1,
+  const int numbers = o->loss == MN_LOSS_MSE ? 1 : -1, header = o->header > 0 ? 1 : -1; /* as asked */
+  const struct mn_csv_config config = {.header = o->header < 0 ? 0 : header,
                                        .table = s->table,
                                        .target = o->target,
                                        .drop = o->drop,
                                        .use = o->use,
                                        .id = o->id,
-                                       .numbers = o->loss < 0              ? 0
-                                                  : o->loss == MN_LOSS_MSE ? 1
-                                                                           : -1};
+                                       .numbers = o->loss < 0 ? 0 : numbers};
   if (mn_options_given(o, "x") || mn_options_given(o, "y"))
     return mn_fail(MN_USAGE, "--%s is for HDF5, but %s is a CSV: --target NAME names its target",
                    mn_options_given(o, "x") ? "x" : "y", o->data);

@@ -227,7 +227,7 @@ mn_status mn_session_train(struct mn_session *s, const struct mn_options *option
   MN_TRY(mn_model_open(&s->model, s->device, &config));
   MN_TRY(mn_optimizer_open(&s->optimizer, s->model, &optimizer));
   if (s->train->class_names) MN_TRY(mn_model_name_classes(s->model, &s->class_names));
-  if (s->csv) MN_TRY(mn_csv_table(&s->model->table, s->csv));
+  if (s->csv) MN_TRY(mn_model_columns(s->model, s->csv));
   if (s->from) {
     MN_TRY(restore(s, &s->progress));
     /* The next sample follows those trained on, in the order of these rows. */

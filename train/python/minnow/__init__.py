@@ -34,8 +34,8 @@ threads         that compute on the CPU; None: as OpenMP says
 random_state    the seed, None for another each time, or numpy's RandomState or Generator
 progress        whether stderr tells how far fit is
 
-fit sets n_features_in_ and, of a Classifier, classes_. What save writes `minnow` takes as --run; load reads it, and runs of
-`minnow train`, to compute with the device, precision and threads that it is given. Names that are whole numbers are loaded as such."""
+fit sets n_features_in_ and, of a Classifier, classes_. save writes a file that `minnow` takes as --run. load reads such a file, or a
+run of `minnow train`; it takes device, precision and threads, and makes numbers of class names that are whole numbers."""
 
 
 class _Estimator(BaseEstimator):

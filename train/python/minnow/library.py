@@ -32,7 +32,7 @@ lib.mn_model_sizes.restype, lib.mn_trainer_loss.restype = ctypes.POINTER(Sizes),
 
 
 def argument(value):
-  """An array as its address; a number in 64 bits, as an int's register has them too."""
+  """Arrays go as addresses, numbers in 64 bits, of whose register an int argument reads the lower half."""
   if isinstance(value, numpy.ndarray):
     return ctypes.c_void_p(value.ctypes.data)
   return ctypes.c_int64(value) if isinstance(value, int) else value
