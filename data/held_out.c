@@ -17,8 +17,9 @@ struct stretch {
 };
 
 struct held_out {
-  struct mn_dataset base;   /* first, so that the two convert */
-  struct mn_dataset *whole; /* owned */
+  struct mn_dataset base; /* first, so that the two convert */
+  struct mn_dataset *whole;
+  int owns; /* `whole` is closed too */
   int64_t count;
   struct stretch stretches[]; /* [count], ascending */
 };
@@ -184,12 +185,12 @@ int64_t mn_dataset_row(const struct mn_dataset *dataset, int64_t row) {
 
 static void held_out_close(struct mn_dataset *dataset) {
   struct held_out *h = (struct held_out *)dataset;
-  mn_dataset_close(h->whole);
+  if (h->owns) mn_dataset_close(h->whole);
   free(h);
 }
 
-static mn_status open_stretches(struct mn_dataset **dataset, const unsigned char *held, int held_out) {
-  struct mn_dataset *whole = *dataset;
+static mn_status open_stretches(struct mn_dataset **out, struct mn_dataset *whole, const unsigned char *held,
+                                int held_out, int owns) {
   const int64_t count = list(NULL, held, whole->rows, held_out);
   struct held_out *h = malloc(sizeof *h + (size_t)count * sizeof h->stretches[0]);
   if (!h) return mn_fail(MN_NO_MEMORY, "no memory for %lld stretches of rows", (long long)count);
@@ -198,8 +199,9 @@ static mn_status open_stretches(struct mn_dataset **dataset, const unsigned char
   h->base.close = held_out_close;
   h->base.numbers = NULL; /* mn_dataset_row's */
   h->whole = whole;
+  h->owns = owns;
   list(h, held, whole->rows, held_out);
-  *dataset = &h->base;
+  *out = &h->base;
   return MN_OK;
 }
 
@@ -221,7 +223,43 @@ mn_status mn_dataset_hold_out(struct mn_dataset **dataset, enum mn_part part, do
   if (!held) return mn_fail(MN_NO_MEMORY, "no memory to hold out of %lld rows", (long long)whole->rows);
   mn_status status = single ? stratify(held, whole, fraction, seed) : MN_OK;
   if (!single) pick(held, whole, seed, mn_dataset_held_out(whole->rows, fraction));
-  if (status == MN_OK) status = open_stretches(dataset, held, part == MN_PART_TEST);
+  if (status == MN_OK) status = open_stretches(dataset, whole, held, part == MN_PART_TEST, 1);
+  free(held);
+  return status;
+}
+
+/* ---- folds ---- */
+
+/* Rows of a class, in an order that is drawn, go to the folds in turn; each class begins where the one before
+ * it ended. */
+mn_status mn_dataset_deal(unsigned char *fold, struct mn_dataset *whole, int folds, uint64_t seed) {
+  const int64_t rows = whole->rows, classes = whole->classes ? whole->outputs : 1;
+  if (rows < folds)
+    return mn_fail(MN_USAGE, "%d folds of %ld rows: at most as many folds as rows work", folds, (long)rows);
+  int32_t *labels = calloc((size_t)rows, sizeof *labels);
+  int64_t *next = calloc((size_t)classes + 1, sizeof *next);
+  mn_status status = labels && next ? MN_OK : mn_fail(MN_NO_MEMORY, "no memory for %d folds", folds);
+  if (status == MN_OK && whole->classes) status = whole->read(whole, 0, rows, sizeof(float), NULL, labels);
+  for (int64_t row = 0; row < rows && status == MN_OK; row++) next[labels[row] + 1]++;
+  for (int64_t c = 0; c < classes && status == MN_OK; c++) next[c + 1] += next[c];
+  struct mn_order order;
+  mn_order_begin(&order, rows, seed, INT64_MAX / rows - 1, 1);
+  for (int64_t i = 0; i < rows && status == MN_OK; i++) {
+    const int64_t row = mn_order_row(&order, mn_order_number(&order, i));
+    fold[row] = (unsigned char)(next[labels[row]]++ % folds);
+  }
+  free(labels);
+  free(next);
+  return status;
+}
+
+mn_status mn_dataset_fold(struct mn_dataset **out, struct mn_dataset *whole, const unsigned char *fold,
+                          int which, enum mn_part part) {
+  MN_OPENS(out, whole, fold);
+  unsigned char *held = malloc((size_t)whole->rows);
+  if (!held) return mn_fail(MN_NO_MEMORY, "no memory for a fold of %lld rows", (long long)whole->rows);
+  for (int64_t row = 0; row < whole->rows; row++) held[row] = fold[row] == which;
+  const mn_status status = open_stretches(out, whole, held, part == MN_PART_TEST, 0);
   free(held);
   return status;
 }

@@ -15,4 +15,12 @@ enum { MN_DATASET_STRATIFIED = 1 << 28 };
 /* Rows held out of `rows`, at least 2: round(fraction·rows), in [1, rows − 1]. */
 int64_t mn_dataset_held_out(int64_t rows, double fraction);
 
+/* K folds, 2 ≤ folds ≤ 255: fold[row] of each of the rows, by `seed`. Each class, and all rows together, are
+ * divided evenly. MN_USAGE: fewer rows than folds. */
+mn_status mn_dataset_deal(unsigned char *fold, struct mn_dataset *whole, int folds, uint64_t seed);
+
+/* The rows of one fold (MN_PART_TEST), or the others (MN_PART_TRAIN), of a dataset that is borrowed. */
+mn_status mn_dataset_fold(struct mn_dataset **out, struct mn_dataset *whole, const unsigned char *fold,
+                          int which, enum mn_part part);
+
 #endif

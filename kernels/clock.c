@@ -19,15 +19,17 @@ void mn_heartbeat(void) {
   if (call) call();
 }
 
-static void (*teller)(const char *what, int64_t done, int64_t all);
+static mn_teller *teller;
 
 void mn_heartbeat_of(const char *what, int64_t done, int64_t all) {
   mn_heartbeat();
   if (teller) teller(what, done, all);
 }
 
-void mn_heartbeat_tell(void (*tell)(const char *what, int64_t done, int64_t all)) {
+mn_teller *mn_heartbeat_tell(mn_teller *tell) {
+  mn_teller *const before = teller;
   teller = tell;
+  return before;
 }
 
 int64_t mn_heartbeats(void) {

@@ -47,7 +47,7 @@ static void train_has_its_defaults(void **state) {
   assert_int_equal(o.head, -1);
   assert_int_equal(o.test_rows, -1);
   assert_true(o.eps == 1e-5 && o.slope == 0.01 && o.noise == 0.1);
-  assert_true(o.lr == 0.007 && o.warmup == -1 && o.momentum == 0.9 && o.weight_decay == -1 && o.clip == 0 &&
+  assert_true(o.lr == 0.007 && o.warmup == -1 && o.momentum == 0.9 && o.weight_decay == -1 && o.clip == -1 &&
               o.step_factor == 0.1);
   assert_int_equal(o.loss, -1);
   assert_int_equal(o.plan, MN_PLAN_STACK);
@@ -269,7 +269,6 @@ static const struct {
     {"plot l", "plot", "--out"},
     {"plot l --out p.pdf", "'p.pdf'", ".svg or .png"},
     {"train", "rows", "--data F"},
-    {"train --data d", "--hidden", "128,128"},
     {"train --synthetic 9 --hidden 8", "--synthetic", "--in I"},
     {"train --data d --synthetic 9", "--synthetic", "leave one out"},
     {"train --epochs 3 --steps 9", "--steps", "leave one out"},

@@ -75,7 +75,7 @@ static void too_many_texts(void **state) {
   static const struct mn_text texts[MN_CHECKPOINT_OPTIONS];
   const struct mn_progress progress = {.rows = 100};
   assert_int_equal(save_and_wait(path, model, NULL, &progress, texts, MN_CHECKPOINT_OPTIONS), MN_USAGE);
-  assert_says("64 texts for a checkpoint's /config: 0 to 60 work");
+  assert_says("80 texts for a checkpoint's /config: 0 to 76 work");
   assert_int_equal(count_files(), 0);
 }
 

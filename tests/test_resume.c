@@ -112,7 +112,7 @@ static void the_course_may_change(void **state) {
       {"--momentum 0", "--momentum 0 (was 0.9)", "--momentum: 0 (was 0.9)"},
       {"--weight-decay 0.1", "--weight-decay 0.1 (was auto)", "--weight-decay: 0.1 (was auto)"},
       {"--nesterov", "--nesterov yes (was no)", "--nesterov: yes (was no)"},
-      {"--clip 0.1", "--clip 0.1 (was 0)", "--clip: 0.1 (was 0)"},
+      {"--clip 0.1", "--clip 0.1 (was auto)", "--clip: 0.1 (was auto)"},
   };
   for (size_t i = 0; i < COUNT(changes); i++) {
     char line[256], told[128], noted[128];
@@ -172,6 +172,8 @@ static const struct {
     {"plan", SIZES ROWS "--plan none"},
     {"epochs", ROWS "--hidden 8 --groups 2 --batch 6 --epochs 5"},
     {"steps", ROWS "--hidden 8 --groups 2 --batch 6 --steps 17"},
+    {"tune", ROWS "--hidden 8 --groups 2 --batch 6 --tune"},
+    {"folds", SIZES ROWS "--folds 2"},
     {"patience", SIZES ROWS "--patience 2"},
     {"batch", ROWS "--hidden 8 --groups 2 --batch 5 --epochs 4"},
     {"optimizer", SIZES ROWS "--optimizer sgd"},

@@ -39,7 +39,7 @@ const char *mn_text_find(const struct mn_text *texts, int count, const char *nam
 enum {
   MN_CHECKPOINT_STANDARD = 2,
   MN_CHECKPOINT_TENSORS = 512,
-  MN_CHECKPOINT_OPTIONS = 64,
+  MN_CHECKPOINT_OPTIONS = 80,
   MN_CHECKPOINT_FINGERPRINT = 16,
   MN_CHECKPOINT_HISTORY = 64,
   MN_CHECKPOINT_KEEP = 1000, /* the largest `keep` */

@@ -7,7 +7,7 @@
 #include <stddef.h>
 
 #include "train/checkpoint/checkpoint.h"
-#include "train/optimizer.h"
+#include "train/folds.h"
 
 enum mn_command {
   MN_COMMAND_TRAIN,
@@ -80,6 +80,9 @@ void mn_options_model(const struct mn_options *options, struct mn_model_config *
 
 /* The optimizer that the options name, for a run of `horizon` steps. */
 void mn_options_optimizer(const struct mn_options *options, int64_t horizon, struct mn_optimizer_config *out);
+
+/* How a run of `horizon` steps goes, as the options name it. */
+void mn_options_trainer(const struct mn_options *options, int64_t horizon, struct mn_trainer_config *out);
 
 /* The options of train that have `flag`, as text by name; returns how many. MN_OPTION_CONFIG
  * (below): those that make a run what it is (data, model, training, seed, precision: what /config

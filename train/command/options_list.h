@@ -50,8 +50,8 @@ OPTION(INTEGER, test_rows, "test-rows", "n", TRAIN, CONFIG, 0, LARGEST, "auto",
 HEADING("Model", "--hidden 256,128 --groups 16")
 OPTION(INTEGER, in, "in", "I", TRAIN | GRADCHECK | BENCH, CONFIG, 1, WIDEST, "auto",
        "inputs, with --synthetic", .automatic = TRAIN | BENCH, .needs = "synthetic")
-OPTION(LIST, hidden, "hidden", "C,C...", TRAIN | GRADCHECK | BENCH, CONFIG, 1, WIDEST, NULL,
-       "channels of each block, such as 128,128", .automatic = BENCH, .required = TRAIN)
+OPTION(LIST, hidden, "hidden", "C,C...", TRAIN | GRADCHECK | BENCH, CONFIG, 1, WIDEST, "128",
+       "channels of each block, such as 128,128", .automatic = BENCH)
 OPTION(INTEGER, groups, "groups", "G", RUNS | GRADCHECK | BENCH, CONFIG, 1, WIDEST, "auto",
        "groups of each block; has to divide every --hidden; auto: at most 8, of at least 4 channels each",
        .automatic = TRAIN | READS | BENCH)
@@ -78,6 +78,13 @@ OPTION(INTEGER, stop_at, "stop-at", "S", TRAIN, 0, 1, LARGEST, NULL,
        "end early, after step S, to be resumed; the horizon stays")
 OPTION(INTEGER, patience, "patience", "N", TRAIN, COURSE, 0, LARGEST, "0",
        "end after N epochs in a row without a better test metric, 0: never")
+OPTION(FLAG, tune, "tune", NULL, TRAIN, CONFIG, 0, 0, NULL,
+       "choose the steps, --clip and --weight-decay that no option names by their loss on held-out folds of "
+       "the rows to train on; then train on all of these")
+OPTION(INTEGER, folds, "folds", "K", TRAIN, CONFIG, 2, MN_FOLDS_MOST, "auto",
+       "say how well K trainings do, each on all rows to train on but a K-th, by which it is tested; auto: 3 "
+       "with --tune, else none",
+       .automatic = TRAIN)
 OPTION(FLAG, dry_run, "dry-run", NULL, TRAIN, 0, 0, 0, NULL,
        "open all that the run needs, say what it takes, and train nothing")
 HEADING("Training", "--batch 256 --lr 0.003 --weight-decay 0.01")
@@ -103,8 +110,9 @@ OPTION(REAL, beta2, "beta2", "B", TRAIN, COURSE | BELOW, 0, 1, "0.98",
        "of adamw: decay of the mean of squared gradients")
 OPTION(REAL, adam_eps, "adam-eps", "E", TRAIN, COURSE | ABOVE, 0, 0, "1e-8",
        "of adamw: added to the root of the mean of squares")
-OPTION(REAL, clip, "clip", "NORM", TRAIN, COURSE, 0, 0, "0",
-       "largest norm of the whole gradient, 0: no clipping")
+OPTION(REAL, clip, "clip", "NORM", TRAIN, COURSE, 0, 0, "auto",
+       "largest norm of the whole gradient, 0: no clipping; auto: 0, or what --tune chooses",
+       .automatic = TRAIN, .auto_value = -1)
 OPTION(INTEGER, accumulate, "accumulate", "N", TRAIN, CONFIG, 1, 1e6, "1", "batches an optimizer step")
 OPTION(INTEGER, on_nonfinite, "on-nonfinite", NULL, TRAIN, COURSE, 0, 0, "stop",
        "end at a step in which a value is not finite, or skip that step: it updates nothing; the tenth such "

@@ -326,6 +326,9 @@ mn_status mn_options_check(const struct mn_options *o) {
                    mn_optimizer_name(o->optimizer), mn_optimizer_name(first_rule(stray)));
   if (mn_options_given(o, "nesterov") && o->momentum == 0)
     return mn_fail(MN_USAGE, "--nesterov needs --momentum above 0");
+  if (o->init && (o->tune || o->folds))
+    return mn_fail(MN_USAGE, "--%s trains from random weights, which --init has none of; leave one out",
+                   o->tune ? "tune" : "folds");
   if (o->synthetic && o->loss > MN_LOSS_MSE)
     return mn_fail(MN_USAGE,
                    "--loss %s needs classes, which --synthetic has none of; use --data or --loss mse",
@@ -405,7 +408,7 @@ void mn_options_model(const struct mn_options *o, struct mn_model_config *out) {
 
 void mn_options_optimizer(const struct mn_options *o, int64_t horizon, struct mn_optimizer_config *out) {
   *out = (struct mn_optimizer_config){.rule = {.kind = (enum mn_rule_kind)o->optimizer},
-                                      .clip = o->clip,
+                                      .clip = o->clip > 0 ? o->clip : 0,
                                       .accumulate = (int)o->accumulate,
                                       .rows = o->batch};
   for (const struct mn_rule_member *m = mn_rule_members; m < mn_rule_members + MN_RULE_MEMBERS; m++) {
@@ -416,6 +419,19 @@ void mn_options_optimizer(const struct mn_options *o, int64_t horizon, struct mn
   /* A resumed run may drop the momentum, and Nesterov with it. */
   if (out->rule.momentum == 0) out->rule.nesterov = 0;
   if (o->weight_decay < 0) out->rule.weight_decay = mn_default_decay(out->rule.kind, horizon);
+}
+
+void mn_options_trainer(const struct mn_options *o, int64_t horizon, struct mn_trainer_config *out) {
+  *out = mn_trainer_defaults((enum mn_rule_kind)o->optimizer, horizon);
+  out->batch = o->batch;
+  out->seed = o->seed;
+  out->place = (enum mn_place)o->place;
+  out->on_nonfinite = (enum mn_nonfinite)o->on_nonfinite;
+  out->schedule.kind = (enum mn_schedule_kind)o->schedule;
+  out->schedule.rate = o->lr;
+  out->schedule.factor = o->step_factor;
+  if (o->warmup >= 0) out->schedule.warmup = o->warmup;
+  if (o->step_every > 0) out->schedule.every = o->step_every;
 }
 
 /* /config. */

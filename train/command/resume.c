@@ -146,6 +146,7 @@ mn_status mn_resume_config(struct mn_session *s) {
   s->config_count = count + mn_options_list(o, MN_OPTION_KEPT, s->config + count, room - count);
   for (int i = 0; i < s->config_count && o->run && o->data && !o->dry_run; i++)
     if (strcmp(s->config[i].name, "data") == 0) MN_TRY(mn_files_name(s, s->config[i].value));
+  s->config_count += mn_tune_list(s, s->config + s->config_count);
   keep_text(s, "data_rows", s->fingerprint);
   keep_text(s, MN_VALIDATION_DRAW, s->whole ? "stratified" : "");
   return MN_OK;

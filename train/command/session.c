@@ -243,26 +243,31 @@ mn_status mn_session_train(struct mn_session *s, const struct mn_options *option
 
 mn_status mn_session_columns(struct mn_session *s, const int *stop) {
   const struct mn_options *o = &s->options;
-  const int asked = (int)o->standardize, standardizes = asked > 0 || (asked < 0 && o->data && !o->init);
-  struct mn_columns *c = &s->columns[MN_X], *y = &s->columns[MN_Y];
-  if (s->from && asked > 0 && !s->model->standard[MN_X].mean)
+  if (s->from && o->standardize > 0 && !s->model->standard[MN_X].mean)
     return mn_fail(MN_USAGE, "--standardize, but %s was trained without; leave it out, or start a new run",
                    s->from_path);
-  if (s->from || (o->quiet && !standardizes && asked < 0)) return MN_OK;
+  return s->from ? MN_OK : mn_session_standardize(o, s->model, s->train, s->columns, stop);
+}
+
+mn_status mn_session_standardize(const struct mn_options *o, struct mn_model *model, struct mn_dataset *train,
+                                 struct mn_columns columns[MN_SIDES], const int *stop) {
+  const int asked = (int)o->standardize, standardizes = asked > 0 || (asked < 0 && o->data && !o->init);
+  if (o->quiet && !standardizes && asked < 0) return MN_OK;
   const int one = asked == MN_STANDARDIZE_ONE ? 1 : asked < 0 ? -1 : 0;
-  const int64_t rows = s->train->rows, cols = s->train->inputs, targets = s->train->outputs;
-  if (!standardizes && !o->quiet) MN_TRY(mn_columns_measure(c, s->train, MN_X, (1 << 21) / cols, stop));
+  const int64_t rows = train->rows, cols = train->inputs, targets = train->outputs;
+  if (!standardizes && !o->quiet)
+    MN_TRY(mn_columns_measure(&columns[MN_X], train, MN_X, (1 << 21) / cols, stop));
   if (asked == MN_STANDARDIZE_NO) { /* not by the numbers of --init either */
-    MN_TRY(mn_model_standardize(s->model, NULL, NULL));
-    return s->train->classes ? MN_OK : mn_model_standardize_targets(s->model, NULL, NULL);
+    MN_TRY(mn_model_standardize(model, NULL, NULL));
+    return train->classes ? MN_OK : mn_model_standardize_targets(model, NULL, NULL);
   }
   if (!standardizes) return MN_OK;
   mn_status status = mn_model_standardize_side(
-      s->model, s->train, MN_X, asked > 0 ? rows : mn_default_measured(cols, rows), one, c, stop);
+      model, train, MN_X, asked > 0 ? rows : mn_default_measured(cols, rows), one, &columns[MN_X], stop);
   /* Real targets are standardised each by itself or, of one unit, all alike. */
-  if (status == MN_OK && !s->train->classes)
-    status = mn_model_standardize_side(s->model, s->train, MN_Y,
-                                       asked > 0 ? rows : mn_default_measured(targets, rows), -1, y, stop);
+  if (status == MN_OK && !train->classes)
+    status = mn_model_standardize_side(
+        model, train, MN_Y, asked > 0 ? rows : mn_default_measured(targets, rows), -1, &columns[MN_Y], stop);
   if (status != MN_USAGE) return status; /* else it is a column that training cannot hold */
   return mn_fail(MN_BAD_DATA, "%s: %s; another unit would do", o->data, mn_message());
 }

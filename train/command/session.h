@@ -7,6 +7,7 @@
 #include "data/csv/csv.h"
 #include "data/fingerprint.h"
 #include "train/command/options.h"
+#include "train/json.h"
 #include "train/runs/runs.h"
 #include "train/trainer.h"
 
@@ -37,6 +38,8 @@ struct mn_session {
   /* A resumed run: the name and the old value of each option that it changes. */
   struct mn_text changed[MN_CHECKPOINT_OPTIONS];
   int changes;
+  int folds, chosen; /* of --tune and --folds: how many, and the best setting, or −1 … */
+  struct mn_fold_score scores[MN_SETTINGS][MN_FOLDS_MOST]; /* … by these */
   char fingerprint
       [MN_FINGERPRINT_TEXT]; /* of the rows of --data (data/fingerprint.h); "" for synthetic ones */
   /* What checkpoints record of the run in /config; its first `logged` texts stand in the log too. */
@@ -57,6 +60,25 @@ mn_status mn_session_train(struct mn_session *session, const struct mn_options *
  * weights, which keep their own numbers; of more than 2²⁸ values a sample is measured. MN_INTERRUPTED: *stop
  * was set meanwhile. MN_USAGE: a resumed run was trained without. */
 mn_status mn_session_columns(struct mn_session *session, const int *stop);
+
+/* Has a model standardise rows as --standardize says; `columns` gets what was measured. */
+mn_status mn_session_standardize(const struct mn_options *options, struct mn_model *model,
+                                 struct mn_dataset *rows, struct mn_columns columns[MN_SIDES],
+                                 const int *stop);
+
+/* ---- tune.c: --tune and --folds ---- */
+
+/* Trains and tests by folds, and puts what was chosen into s->options, s->horizon and s->optimizer. A resumed
+ * run does what its checkpoint lacks. After *stop the rest is left to it, with MN_OK. MN_USAGE: among ranks,
+ * or fewer rows than folds. */
+mn_status mn_session_tune(struct mn_session *session, const int *stop);
+
+/* Lists the scores so far as texts for /config; returns how many. */
+int mn_tune_list(const struct mn_session *session, struct mn_text *out);
+
+/* Tells the chosen options and their scores, on stderr and in the answer of train. */
+void mn_tune_describe(const struct mn_session *session);
+void mn_tune_report(const struct mn_session *session, struct mn_json *json);
 
 /* mn_session_train for `eval` and `predict`: model, parameters and precision come from --run, rows
  * from --data by --part. If a run used --validation and --data has its rows, by their fingerprint, the seed

@@ -167,43 +167,20 @@ static double r2_of(const struct run *r) {
   return r->spread > 0 ? 1 - r->test_loss / r->spread : NAN;
 }
 
-/* Measures the test targets, if they are real numbers in a file, and few enough to be read once more. */
-static mn_status measure_test(struct run *r, const int *stop) {
-  const struct mn_session *s = &r->session;
-  const int64_t most = (int64_t)1 << 26, cols = s->test ? s->test->outputs : 0;
-  const double unit = mn_model_loss_unit(s->model);
-  const double *scale = s->model->standard[MN_Y].scale;
-  struct mn_columns c;
-  if (!s->test || !s->options.data || s->test->classes || s->test->rows > most / cols) return MN_OK;
-  const mn_status status = mn_columns_measure(&c, s->test, MN_Y, s->test->rows, stop);
-  r->spread = status == MN_OK ? 0 : NAN;
-  for (int64_t k = 0; k < cols && status == MN_OK; k++) {
-    const double deviation = unit > 0 ? c.deviation[k] : c.deviation[k] / scale[k];
-    r->spread += deviation * deviation / (double)cols;
-  }
-  mn_columns_free(&c);
-  return status;
-}
-
 /* What needs no other rank once the session is open: the rows. */
 static mn_status open_rows(struct run *r, const struct mn_options *options) {
   struct mn_session *s = &r->session;
   MN_TRY(mn_session_train(s, options));
   const struct mn_options *o = &s->options;
-  struct mn_trainer_config config = mn_trainer_defaults(s->optimizer->config.rule.kind, s->horizon);
-  config.batch = o->batch;
-  config.seed = o->seed;
-  config.place = (enum mn_place)o->place;
-  config.on_nonfinite = (enum mn_nonfinite)o->on_nonfinite;
-  config.stop = mn_watchdog_stop();
-  config.schedule.kind = (enum mn_schedule_kind)o->schedule;
-  config.schedule.rate = o->lr;
-  config.schedule.factor = o->step_factor;
-  if (o->warmup >= 0) config.schedule.warmup = o->warmup;
-  if (o->step_every > 0) config.schedule.every = o->step_every;
-  r->log_every = o->log_every > 0 ? o->log_every : (s->horizon + 999) / 1000;
+  struct mn_trainer_config config;
   MN_TRY(mn_watchdog_signals(s->from != NULL)); /* reading rows may take long */
-  MN_TRY(mn_session_columns(s, config.stop));
+  const int *stop = mn_watchdog_stop();
+  MN_TRY(mn_session_tune(s, stop));
+  if (s->folds && mn_watchdog_signal()) stop = NULL; /* what was found by then is saved at step 0 */
+  mn_options_trainer(o, s->horizon, &config);
+  config.stop = stop;
+  r->log_every = o->log_every > 0 ? o->log_every : (s->horizon + 999) / 1000;
+  MN_TRY(mn_session_columns(s, stop));
   MN_TRY(
       mn_trainer_open(&r->trainer, s->model, s->optimizer, s->train, &config, s->from ? &s->progress : NULL));
   if (s->test)
@@ -213,7 +190,7 @@ static mn_status open_rows(struct run *r, const struct mn_options *options) {
   if (s->test && s->test->rows <= mn_session_rows_a_pass(s) && s->device->type == MN_DEVICE_CUDA &&
       !s->device->scaled && !s->ranks && !o->best && !o->patience && o->on_nonfinite == MN_NONFINITE_STOP)
     r->trainer->tests = r->evaluator;
-  MN_TRY(measure_test(r, config.stop));
+  if (s->test && o->data) MN_TRY(mn_model_spread(&r->spread, s->model, s->test, stop));
   return mn_resume_data(s, &r->trainer->progress, &mn_loader_placement(r->trainer->loader)->fingerprint,
                         r->evaluator ? &mn_evaluator_placement(r->evaluator)->fingerprint : NULL);
 }
@@ -233,6 +210,7 @@ static mn_status open(struct run *r, const struct mn_options *options) {
   MN_TRY(mn_log_open(&r->log, o->dry_run ? NULL : o->log, s));
   mn_progress_clear();
   mn_session_describe(s);
+  mn_tune_describe(s);
   if (r->log.file && r->log.begun && progress->step > 0)
     mn_announce(o, "log: %s is new, and begins at step %ld", o->log, (long)progress->step);
   else if (r->log.file && r->log.step + r->log_every <= progress->step)
@@ -453,6 +431,7 @@ static void report(const struct run *r, FILE *out) {
   if (!json.plain || !isnan(r->test_loss)) mn_json_number(&json, "test_loss", r->test_loss);
   if (!json.plain || !isnan(r->accuracy)) mn_json_number(&json, "test_accuracy", r->accuracy);
   if (!json.plain || !isnan(r2_of(r))) mn_json_number(&json, "test_r2", r2_of(r));
+  mn_tune_report(&r->session, &json);
   if (!json.plain) { /* plain, the notes on stderr contain it */
     mn_json_open(&json, "time");
     if (t->times.steps > 0) {
