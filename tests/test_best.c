@@ -32,6 +32,8 @@ static void write_rows(const char *name, uint32_t word) {
   "train --quiet --device cpu --synthetic 60 --in 4 --hidden 8 --groups 2 --batch 6 --epochs 12 "            \
   "--optimizer sgd --lr 0.3 "
 
+static int falls; /* less of a --metric that a log has is better */
+
 /* The metric of each epoch, of a log; returns how many there are. *ended: by what the run did. */
 static int read_metrics(const char *name, double metric[EPOCHS], char ended[32]) {
   static char line[1 << 14];
@@ -41,10 +43,12 @@ static int read_metrics(const char *name, double metric[EPOCHS], char ended[32])
   while (fgets(line, sizeof line, file)) {
     json_t *object = json_loads(line, 0, NULL);
     const char *event = json_string_value(json_object_get(object, "event"));
-    const json_t *accuracy = json_object_get(object, "test_accuracy");
+    const json_t *accuracy = json_object_get(object, "test_accuracy"),
+                 *named = json_object_get(object, "test_metric");
     if (strcmp(event, "eval") == 0)
-      metric[count++] =
-          accuracy ? json_number_value(accuracy) : -json_number_value(json_object_get(object, "test_loss"));
+      metric[count++] = named      ? (falls ? -1 : 1) * json_number_value(named)
+                        : accuracy ? json_number_value(accuracy)
+                                   : -json_number_value(json_object_get(object, "test_loss"));
     if (strcmp(event, "end") == 0)
       snprintf(ended, 32, "%s", json_string_value(json_object_get(object, "ended")));
     json_decref(object);
@@ -137,6 +141,34 @@ static void the_least_loss_is_kept(void **state) {
 
 /* Runs that end anywhere in an epoch, the first too: the best is that of all evaluations, at the end too, and it is kept
  * to the same byte by a run that was stopped and resumed. */
+static void the_best_of_a_metric_is_kept(void **state) {
+  static const struct {
+    const char *options, *name, *key;
+    int falls;
+  } cases[] = {{CLASSES, "log-loss", "\"log_loss\":", 1},
+               {CLASSES, "roc-auc", "\"roc_auc\":", 0},
+               {CLASSES, "balanced-accuracy", "\"balanced_accuracy\":", 0},
+               {NUMBERS "--test-rows 30 ", "mae", NULL, 1}};
+  for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+    double metric[EPOCHS];
+    char ended[32];
+    falls = cases[i].falls;
+    remove_runs();
+    run_line("%s --metric %s --best --run b", cases[i].options, cases[i].name);
+    assert_int_equal(read_metrics("b/log.jsonl", metric, ended), EPOCHS);
+    struct mn_checkpoint *c = loaded("b/best.h5");
+    assert_int_equal(c->progress.best_epoch, best_of(metric, EPOCHS));
+    assert_true(c->progress.best == metric[c->progress.best_epoch - 1]);
+    if (cases[i].key) { /* which eval finds too */
+      const char *out = run_well("eval --quiet --device cpu --run b/best.h5 --data rows.h5 --json")->out;
+      const double there = strtod(strstr(out, cases[i].key) + strlen(cases[i].key), NULL);
+      assert_true(there == (falls ? -1 : 1) * c->progress.best);
+    }
+    mn_checkpoint_free(c);
+  }
+  falls = 0;
+}
+
 static void each_evaluation_counts(void **state) {
   uint32_t word = 11;
   int late = 0;
@@ -358,6 +390,9 @@ static void what_cannot_be_kept_is_refused(void **state) {
     const char *words;
   } cases[] = {
       {CLASSES "--best", 64, "--best needs --run DIR"},
+      {CLASSES "--metric r2 --run n", 64, "--metric r2|classes|log-loss"},
+      {NUMBERS "--metric f1 --run n", 64, "--metric f1|numbers|rmse"},
+      {LABELS "--metric f1 --run n", 64, "--metric f1|--validation 0.1"},
       {LABELS "--best --run n", 64, "--best compares|--validation 0.1"},
       {LABELS "--patience 2", 64, "--patience compares|--validation 0.1"},
       {NUMBERS "--test-rows 0 --best --run n", 64, "--best compares|--test-rows"},
@@ -381,12 +416,19 @@ static int prepare(void **state) {
 
 int main(void) {
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(the_best_accuracy_is_kept),      cmocka_unit_test(the_least_loss_is_kept),
-      cmocka_unit_test(each_evaluation_counts),         cmocka_unit_test(the_best_evaluates_as_it_did),
-      cmocka_unit_test(patience_with_accuracy),         cmocka_unit_test(patience_with_loss),
-      cmocka_unit_test(an_older_checkpoint_is_read),    cmocka_unit_test(other_rows_are_given_patience),
-      cmocka_unit_test(a_copy_of_the_best_goes_on),     cmocka_unit_test(the_best_alone_is_resumed),
-      cmocka_unit_test(the_best_from_now_on),           cmocka_unit_test(a_worse_best_is_not_the_best),
+      cmocka_unit_test(the_best_accuracy_is_kept),
+      cmocka_unit_test(the_least_loss_is_kept),
+      cmocka_unit_test(the_best_of_a_metric_is_kept),
+      cmocka_unit_test(each_evaluation_counts),
+      cmocka_unit_test(the_best_evaluates_as_it_did),
+      cmocka_unit_test(patience_with_accuracy),
+      cmocka_unit_test(patience_with_loss),
+      cmocka_unit_test(an_older_checkpoint_is_read),
+      cmocka_unit_test(other_rows_are_given_patience),
+      cmocka_unit_test(a_copy_of_the_best_goes_on),
+      cmocka_unit_test(the_best_alone_is_resumed),
+      cmocka_unit_test(the_best_from_now_on),
+      cmocka_unit_test(a_worse_best_is_not_the_best),
       cmocka_unit_test(what_cannot_be_kept_is_refused),
   };
   return cmocka_run_group_tests(tests, prepare, tear_down);

@@ -74,7 +74,7 @@ static void write_log(int64_t resumed, int64_t first, int64_t last) {
     const struct mn_trainer done = at_step(i);
     mn_log_step(&log, &done);
   }
-  mn_log_eval(&log, last, 0, NAN, 0.5, NAN);
+  mn_log_eval(&log, last, 0, NAN, 0.5, NAN, NAN);
   const struct mn_trainer ended = at_step(last);
   mn_log_end(&log, &ended, "horizon");
   assert_int_equal(log.error, 0);
@@ -291,7 +291,7 @@ static void a_line_that_does_not_fit_is_not_there(void **state) {
     assert_int_equal(log.error, i < 4 ? 0 : EFBIG);
     if (i == 5) limit(&log, -1);
   }
-  mn_log_eval(&log, 6, 0, NAN, 0.5, NAN);
+  mn_log_eval(&log, 6, 0, NAN, 0.5, NAN, NAN);
   const struct mn_trainer ended = at_step(6);
   mn_log_end(&log, &ended, "signal");
   assert_int_equal(mn_log_close(&log, MN_OK), MN_IO);

@@ -1,6 +1,7 @@
 """train/python: the estimators with scikit-learn and without it, beside the command and the library's structs."""
 import concurrent.futures
 import ctypes
+import json
 import os
 import pathlib
 import pickle
@@ -304,6 +305,38 @@ class Header(unittest.TestCase):
     self.assertGreater(len(pycparser.CParser().parse(types + text).ext), 100)
 
 
+def of_classes(case):
+  """[(metric, the engine's, sklearn.metrics')]; classes may lack rows."""
+  from sklearn import metrics
+  cols, by = case["cols"], {"sample_weight": case["weights"]}
+  y, t = numpy.array(case["y"]).reshape(-1, cols), numpy.array(case["targets"]).astype(int)
+  p = numpy.exp(y - y.max(axis=1, keepdims=True))
+  p, guess = p / p.sum(axis=1, keepdims=True), y.argmax(axis=1)
+  auc = [metrics.roc_auc_score(t == k, p[:, k], **by) if 0 < (t == k).sum() < len(t) else None for k in range(cols)]
+  found = [a for a in auc if a is not None]
+  found = [("roc-auc", case["all roc-auc"], numpy.mean(found) if found else None), *zip(["roc-auc of class"] * cols, case["roc-auc"], auc)]
+  if cols == 2:
+    found = [("roc-auc", case["all roc-auc"], auc[1])]
+  if len(set(t)) == cols > 2:
+    found.append(("roc-auc", case["all roc-auc"], metrics.roc_auc_score(t, p, multi_class="ovr", **by)))
+  f1 = metrics.f1_score(t, guess, labels=range(cols), average=None, zero_division=numpy.nan, **by)
+  return [*found, *zip(["f1 of class"] * cols, case["f1"], f1), ("f1", case["all f1"], metrics.f1_score(t, guess, average="macro", **by)),
+          ("accuracy", case["all accuracy"], metrics.accuracy_score(t, guess, **by)),
+          ("balanced-accuracy", case["all balanced-accuracy"], metrics.balanced_accuracy_score(t, guess, **by)),
+          ("log-loss", case["all log-loss"], metrics.log_loss(t, p, labels=range(cols), **by))]
+
+
+def of_numbers(case):
+  from sklearn import metrics
+  cols, by = case["cols"], {"sample_weight": case["weights"], "multioutput": "raw_values"}
+  y, t = numpy.array(case["y"]).reshape(-1, cols), numpy.array(case["targets"]).reshape(-1, cols)
+  found = [("rmse", a, b) for a, b in zip(case["rmse"], metrics.root_mean_squared_error(t, y, **by))]
+  found += [("mae", a, b) for a, b in zip(case["mae"], metrics.mean_absolute_error(t, y, **by))]
+  varies = t.std(axis=0) > 0 if len(t) > 1 else numpy.zeros(cols, bool)
+  r2 = metrics.r2_score(t, y, **by) if len(t) > 1 else [None] * cols
+  return found + [("r2", a, b) for a, b, also in zip(case["r2"], r2, varies) if also]
+
+
 @unittest.skipUnless(sklearn, "no scikit-learn")
 class ScikitLearn(unittest.TestCase):
   def test_check_estimator(self):
@@ -324,6 +357,17 @@ class ScikitLearn(unittest.TestCase):
     self.assertGreater(search.score(x, y), 0.9)
     self.assertGreater(cross_val_score(make_pipeline(PolynomialFeatures(2), minnow.Classifier(32, epochs=30)), x, y).mean(), 0.8)
     self.assertEqual(sklearn.base.clone(search.best_estimator_).get_params(), search.best_estimator_.get_params())
+
+  def test_scores(self):
+    """What tests/test_scores draws, by sklearn.metrics."""
+    show = pathlib.Path(PROGRAM).resolve().parent / "tests/test_scores"
+    if not show.exists():
+      self.skipTest(f"no {show}")
+    for line in subprocess.run([show, "--show"], stdout=subprocess.PIPE, check=True).stdout.splitlines():
+      case = json.loads(line)
+      for what, value, there in (of_classes if case["classes"] else of_numbers)(case):
+        undefined = value == -1e9 and (there is None or not numpy.isfinite(there))
+        self.assertTrue(undefined or abs(value - there) <= 1e-12 * max(1, abs(there)), (case["number"], what, value, there))
 
   def test_frames(self):
     import pandas

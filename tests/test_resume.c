@@ -172,6 +172,7 @@ static const struct {
     {"plan", SIZES ROWS "--plan none"},
     {"epochs", ROWS "--hidden 8 --groups 2 --batch 6 --epochs 5"},
     {"steps", ROWS "--hidden 8 --groups 2 --batch 6 --steps 17"},
+    {"metric", SIZES ROWS "--metric log-loss --best"},
     {"tune", ROWS "--hidden 8 --groups 2 --batch 6 --tune"},
     {"folds", SIZES ROWS "--folds 2"},
     {"patience", SIZES ROWS "--patience 2"},

@@ -78,22 +78,6 @@ double mn_model_loss_unit(const struct mn_model *model) {
   return !scale ? 1 : isnormal(scale[0] * scale[0]) ? scale[0] * scale[0] : 0;
 }
 
-mn_status mn_model_spread(double *out, const struct mn_model *model, struct mn_dataset *d, const int *stop) {
-  const int64_t most = (int64_t)1 << 26, cols = d->outputs;
-  const double unit = mn_model_loss_unit(model), *scale = model->standard[MN_Y].scale;
-  struct mn_columns c;
-  *out = NAN;
-  if (d->classes || d->rows > most / cols) return MN_OK;
-  const mn_status status = mn_columns_measure(&c, d, MN_Y, d->rows, stop);
-  if (status == MN_OK) *out = 0;
-  for (int64_t k = 0; k < cols && status == MN_OK; k++) {
-    const double deviation = unit > 0 ? c.deviation[k] : c.deviation[k] / scale[k];
-    *out += deviation * deviation / (double)cols;
-  }
-  mn_columns_free(&c);
-  return status;
-}
-
 mn_status mn_model_classes(struct mn_model *model, const char *const *names, int64_t count) {
   MN_GIVEN(model, names);
   struct mn_class_names copy = {.count = count, .names = NULL};

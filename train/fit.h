@@ -19,11 +19,6 @@ double mn_standard_undo(const struct mn_standard *standard, size_t real, size_t 
  * same scale, 1 if they are not standardised; 0 if their scales differ or scale² is no normal number. */
 double mn_model_loss_unit(const struct mn_model *model);
 
-/* The mean square of the best constant, in the loss's unit, for the R² of real targets; NaN of classes, and
- * of more values than are read once more for it. *stop as mn_columns_measure has it. */
-mn_status mn_model_spread(double *out, const struct mn_model *model, struct mn_dataset *dataset,
-                          const int *stop);
-
 /* Names the classes, one for each output; the names are copied, and a checkpoint keeps them. MN_USAGE:
  * another number; MN_NO_MEMORY. */
 mn_status mn_model_name_classes(struct mn_model *model, const struct mn_class_names *names);

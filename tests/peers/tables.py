@@ -6,7 +6,7 @@ are needed too. What is missing is named, and the exit code is then 0. x is ever
 or 1 for each category of the others; y is a class or a number. With --csv minnow reads the same rows as two CSVs; with --python
 train/python takes them as arrays, in place of the command. Left out are columns that are blank in a quarter of the rows, and then rows with blanks. A seed chooses the quarter of the rows that is the test part, the same for all
 contenders. Scores, of the test part: accuracy of classes, R² of numbers. Exit code 1: minnow is more than 0.03 behind
-the better of MLP and linear on a table, or behind the MLP on average; with --options --tune: on two tables, or less than 0.02
+the better of MLP and linear on a table, or behind the MLP on average; with --options=--tune: on two tables, or less than 0.02
 ahead of boosting on average, or not the first in log loss; or failed."""
 import argparse
 import importlib.util

@@ -179,12 +179,14 @@ void mn_log_step(struct mn_log *log, const struct mn_trainer *t) {
   end_line(log);
 }
 
-void mn_log_eval(struct mn_log *log, int64_t step, int64_t epoch, double loss, double accuracy, double r2) {
+void mn_log_eval(struct mn_log *log, int64_t step, int64_t epoch, double loss, double accuracy, double r2,
+                 double metric) {
   if (!begin_line(log, "eval", step)) return;
   mn_json_integer(&log->json, "epoch", epoch);
   mn_json_number(&log->json, "test_loss", loss);
   if (!isnan(accuracy)) mn_json_number(&log->json, "test_accuracy", accuracy);
   if (!isnan(r2)) mn_json_number(&log->json, "test_r2", r2);
+  if (!isnan(metric)) mn_json_number(&log->json, "test_metric", metric);
   open_time(log, mn_seconds());
   end_line(log);
 }

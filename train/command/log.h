@@ -63,9 +63,11 @@ mn_status mn_log_open(struct mn_log *log, const char *path, const struct mn_sess
 void mn_log_resume(struct mn_log *log, const struct mn_session *session);
 
 /* Each writes a line; see `error` above. mn_log_step: the trainer's last step. `accuracy` is NaN without
- * classes, `r2` with them. `ended`: why a run ended that did not fail. */
+ * classes, `r2` with them, `metric` unless --metric names another. `ended`: why a run ended that did not
+ * fail. */
 void mn_log_step(struct mn_log *log, const struct mn_trainer *trainer);
-void mn_log_eval(struct mn_log *log, int64_t step, int64_t epoch, double loss, double accuracy, double r2);
+void mn_log_eval(struct mn_log *log, int64_t step, int64_t epoch, double loss, double accuracy, double r2,
+                 double metric);
 void mn_log_end(struct mn_log *log, const struct mn_trainer *trainer, const char *ended);
 
 /* Closes the log in any case. Returns `status`, with its message; MN_IO if that is MN_OK but a line could not

@@ -78,6 +78,10 @@ OPTION(INTEGER, stop_at, "stop-at", "S", TRAIN, 0, 1, LARGEST, NULL,
        "end early, after step S, to be resumed; the horizon stays")
 OPTION(INTEGER, patience, "patience", "N", TRAIN, COURSE, 0, LARGEST, "0",
        "end after N epochs in a row without a better test metric, 0: never")
+OPTION(INTEGER, metric, "metric", NULL, TRAIN, COURSE, 0, 0, "auto",
+       "of the test rows, told for each epoch, for --best and --patience; auto: the accuracy of classes, the "
+       "loss of numbers",
+       .automatic = TRAIN, .auto_value = -1, .words = mn_metric_words)
 OPTION(FLAG, tune, "tune", NULL, TRAIN, CONFIG, 0, 0, NULL,
        "choose the steps, --clip and --weight-decay that no option names by their loss on held-out folds of "
        "the rows to train on; then train on all of these")

@@ -7,6 +7,7 @@
 #include "kernels/device.h"
 #include "train/defaults.h"
 #include "train/optimizer.h"
+#include "train/scores.h"
 #include "train/trainer.h"
 
 /* Sets of commands. */

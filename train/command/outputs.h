@@ -5,12 +5,7 @@
 #include <stdio.h>
 
 #include "train/command/session.h"
-
-/* The class that a row y [cols] predicts: the first of its largest outputs. */
-int32_t mn_class_of(const double *y, int64_t cols);
-
-/* The softmax of such a row: p [cols]. */
-void mn_softmax(double *p, const double *y, int64_t cols);
+#include "train/scores.h"
 
 /* Calls `take` with the outputs of session->test, doubles [count, K], batch by batch. An error
  * of `take` ends this, and is returned. */

@@ -13,20 +13,6 @@
 #include "train/command/outputs.h"
 #include "train/fit.h"
 
-int32_t mn_class_of(const double *y, int64_t cols) {
-  int64_t best = 0;
-  for (int64_t k = 1; k < cols; k++)
-    if (y[k] > y[best]) best = k;
-  return (int32_t)best;
-}
-
-void mn_softmax(double *p, const double *y, int64_t cols) {
-  const double largest = y[mn_class_of(y, cols)];
-  double sum = 0;
-  for (int64_t k = 0; k < cols; k++) sum += p[k] = exp(y[k] - largest);
-  for (int64_t k = 0; k < cols; k++) p[k] /= sum;
-}
-
 mn_status mn_outputs_each(struct mn_session *s,
                           mn_status (*take)(void *to, const double *y, int64_t first, int64_t count),
                           void *to) {

@@ -124,7 +124,8 @@ mn_status mn_resume_data(struct mn_session *s, struct mn_progress *p, const stru
     kept = found && found->progress.best >= p->best;
     mn_checkpoint_free(found);
   }
-  if (!kept || mn_text_find(s->changed, s->changes, "best") || mn_text_find(s->changed, s->changes, "data"))
+  if (!kept || mn_text_find(s->changed, s->changes, "best") || mn_text_find(s->changed, s->changes, "data") ||
+      mn_text_find(s->changed, s->changes, "metric"))
     p->best = -INFINITY, p->best_epoch = p->epoch; /* patience counts from here */
   return MN_OK;
 }
@@ -146,7 +147,6 @@ mn_status mn_resume_config(struct mn_session *s) {
   s->config_count = count + mn_options_list(o, MN_OPTION_KEPT, s->config + count, room - count);
   for (int i = 0; i < s->config_count && o->run && o->data && !o->dry_run; i++)
     if (strcmp(s->config[i].name, "data") == 0) MN_TRY(mn_files_name(s, s->config[i].value));
-  s->config_count += mn_tune_list(s, s->config + s->config_count);
   keep_text(s, "data_rows", s->fingerprint);
   keep_text(s, MN_VALIDATION_DRAW, s->whole ? "stratified" : "");
   return MN_OK;

@@ -16,10 +16,12 @@
 #include "train/command/saves.h"
 #include "train/command/session.h"
 #include "train/command/watchdog.h"
+#include "train/defaults.h"
 #include "train/evaluate.h"
 #include "train/fit.h"
 #include "train/json.h"
 #include "train/runs/folder.h"
+#include "train/scores.h"
 #include "train/speed.h"
 #include "train/trainer.h"
 
@@ -40,6 +42,7 @@ struct run {
   int signal;                 /* the one that ends the run, whichever rank got it; else 0 */
   double test_loss, accuracy; /* of the last evaluation; NaN before */
   double spread;              /* the test loss of the best constant, for R²; NaN if it is not known */
+  struct mn_scores scores;    /* of test rows, for a --metric beside loss and accuracy; else its cols is 0 */
   mn_status tested;           /* of evaluating behind a step */
   int64_t best_step;          /* the best evaluation's, if this process made it within an epoch; else 0 */
   struct since since;
@@ -167,6 +170,38 @@ static double r2_of(const struct run *r) {
   return r->spread > 0 ? 1 - r->test_loss / r->spread : NAN;
 }
 
+/* The --metric of the last evaluation, and the same so that more is better. By default the accuracy of
+ * classes, and the loss of numbers. */
+static double metric_of(const struct run *r, double *better) {
+  const int64_t asked = r->session.options.metric;
+  const enum mn_metric metric = asked >= 0           ? (enum mn_metric)asked
+                                : isnan(r->accuracy) ? MN_METRIC_LOSS
+                                                     : MN_METRIC_ACCURACY;
+  const double value = isnan(r->test_loss)            ? NAN
+                       : r->scores.cols               ? mn_scores_of(&r->scores, metric, -1)
+                       : metric == MN_METRIC_ACCURACY ? r->accuracy
+                                                      : r->test_loss;
+  *better = mn_metric_falls(metric) ? -value : value;
+  return value;
+}
+
+static mn_status open_scores(struct run *r) {
+  const struct mn_session *s = &r->session;
+  const int64_t metric = s->options.metric;
+  if (metric <= MN_METRIC_LOSS) return MN_OK;
+  if (!s->test || s->ranks)
+    return mn_fail(MN_USAGE, "--metric %s is of test rows, %s", mn_metric_name((enum mn_metric)metric),
+                   s->test ? "which ranks do not keep: loss and accuracy work there"
+                           : "and there are none: --validation 0.1 holds a tenth out");
+  if (mn_metric_classes((enum mn_metric)metric) != s->test->classes)
+    return mn_fail(MN_USAGE, "--metric %s is of %s", mn_metric_name((enum mn_metric)metric),
+                   s->test->classes ? "numbers, and y are classes: accuracy, log-loss and f1 are of these"
+                                    : "classes, and y are numbers: loss, r2, rmse and mae are of these");
+  if (metric == MN_METRIC_ACCURACY) return MN_OK;
+  MN_TRY(mn_scores_open(&r->scores, s->model, s->test->rows));
+  return mn_evaluator_watch(r->evaluator, mn_scores_take, &r->scores);
+}
+
 /* What needs no other rank once the session is open: the rows. */
 static mn_status open_rows(struct run *r, const struct mn_options *options) {
   struct mn_session *s = &r->session;
@@ -186,9 +221,11 @@ static mn_status open_rows(struct run *r, const struct mn_options *options) {
   if (s->test)
     MN_TRY(mn_evaluator_open(&r->evaluator, s->model, s->test, mn_session_rows_a_pass(s),
                              config.place)); /* as eval does */
+  MN_TRY(open_scores(r));
   /* What decides by a test, or may take a batch again, waits for the device at each epoch's end. */
   if (s->test && s->test->rows <= mn_session_rows_a_pass(s) && s->device->type == MN_DEVICE_CUDA &&
-      !s->device->scaled && !s->ranks && !o->best && !o->patience && o->on_nonfinite == MN_NONFINITE_STOP)
+      !s->device->scaled && !s->ranks && !o->best && !o->patience && !r->scores.cols &&
+      o->on_nonfinite == MN_NONFINITE_STOP)
     r->trainer->tests = r->evaluator;
   if (s->test && o->data) MN_TRY(mn_model_spread(&r->spread, s->model, s->test, stop));
   return mn_resume_data(s, &r->trainer->progress, &mn_loader_placement(r->trainer->loader)->fingerprint,
@@ -206,6 +243,7 @@ static mn_status open(struct run *r, const struct mn_options *options) {
   char train[64], test[64] = "";
   if (!o->dry_run && progress->step < stop_of(r)) MN_TRY(check_disk(s));
   MN_TRY(mn_resume_config(s));
+  s->config_count += mn_tune_list(s, s->config + s->config_count);
   MN_TRY(mn_saves_open(&r->saves, s, progress));
   MN_TRY(mn_log_open(&r->log, o->dry_run ? NULL : o->log, s));
   mn_progress_clear();
@@ -269,6 +307,9 @@ static void tell_epoch(struct run *r, int tested) {
     snprintf(skipped, sizeof skipped, " (steps skipped: %ld)", (long)r->since.skipped);
   if (tested && !isnan(r->accuracy)) snprintf(accuracy, sizeof accuracy, ", %.2f %%", 100 * r->accuracy);
   if (tested && !isnan(r2_of(r))) snprintf(accuracy, sizeof accuracy, ", R2 %.4f", r2_of(r));
+  if (tested && r->scores.cols)
+    snprintf(accuracy, sizeof accuracy, ", %s %.4g", mn_metric_words[r->session.options.metric],
+             metric_of(r, &(double){0}));
   if (!isnan(t->norm)) snprintf(norm, sizeof norm, ", norm %s", mn_show_number(shown, t->norm, 3));
   mn_show_number(speed, rate, 3);
   for (int digits = 5, length = 80; digits > 2 && length >= 80; digits--) {
@@ -286,11 +327,13 @@ static mn_status evaluate(struct run *r, int *better) {
   struct mn_progress *p = &r->trainer->progress;
   char where[MN_FAULT_WORDS];
   int64_t batches, all;
+  double metric;
   mn_watchdog_enter("evaluating", 0);
+  if (r->scores.cols) mn_scores_clear(&r->scores);
   MN_TRY(mn_evaluate(r->evaluator, &r->test_loss, &r->accuracy));
   r->trainer->ended = mn_seconds(); /* steps that are under way began now */
   const struct mn_fault *fault = mn_evaluator_fault(r->evaluator, &batches, &all);
-  double metric = isnan(r->accuracy) ? -r->test_loss : r->accuracy;
+  const double value = metric_of(r, &metric);
   *better = metric > p->best; /* NaN is not */
   if (*better)
     p->best = metric, p->best_epoch = p->epoch, r->best_step = epoch_ended(r->trainer) ? 0 : p->step;
@@ -305,7 +348,7 @@ static mn_status evaluate(struct run *r, int *better) {
   } else {
     r->since.began += mn_seconds() - r->trainer->finished; /* the next line's speed is of training alone */
   }
-  mn_log_eval(&r->log, p->step, p->epoch, r->test_loss, r->accuracy, r2_of(r));
+  mn_log_eval(&r->log, p->step, p->epoch, r->test_loss, r->accuracy, r2_of(r), r->scores.cols ? value : NAN);
   return MN_OK;
 }
 
@@ -383,6 +426,11 @@ static void tell_of_the_best(struct run *r) {
   if (!(o->best || patience_is_out(r))) return;
   if (!isfinite(p->best))
     snprintf(metric, sizeof metric, "the metric");
+  else if (r->scores.cols)
+    snprintf(metric, sizeof metric, "test %s %s", mn_metric_words[o->metric],
+             mn_show_number(number, mn_metric_falls((enum mn_metric)o->metric) ? -p->best : p->best, 5));
+  else if (o->metric == MN_METRIC_LOSS)
+    snprintf(metric, sizeof metric, "test loss %s", mn_show_number(number, -p->best, 5));
   else if (r->session.test->classes)
     snprintf(metric, sizeof metric, "test accuracy %.2f %%", 100 * p->best);
   else
@@ -522,6 +570,7 @@ mn_status mn_train(FILE *out, const struct mn_options *options) {
   }
   mn_saver_close(r.saves.saver);
   mn_evaluator_close(r.evaluator);
+  mn_scores_close(&r.scores);
   mn_trainer_close(r.trainer);
   mn_session_close(&r.session);
   mn_watchdog_close();
