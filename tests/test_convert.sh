@@ -83,6 +83,11 @@ try:
     scipy.io.savemat("rows.mat", {"x": x, "y": y[:, None]})
 except ImportError:
     pass
+for name, a, b in ("rows73.mat", x, y), ("square.mat", x.reshape(4, 4), y[:4]):  # of version 7.3; that a square is turned its text alone tells
+    with h5py.File(name, "w", userblock_size=512) as f:
+        f["x"], f["y"] = a.T, b if name == "square.mat" else b[None]
+    with open(name, "r+b") as f:
+        f.write(b"MATLAB 7.3 MAT-file, Platform: GLNXA64")
 r = np.random.default_rng(0)
 w = {"blocks.0.fc.weight": r.normal(size=(8, 2)), "blocks.0.fc.bias": r.normal(size=8), "blocks.0.gn.weight": r.normal(size=8),
      "blocks.0.gn.bias": r.normal(size=8), "blocks.1.fc.weight": r.normal(size=(4, 8)), "blocks.1.fc.bias": r.normal(size=4),
@@ -103,15 +108,17 @@ with h5py.File("expected.h5", "w") as f:
     for n, v in w.items():
         f["model/" + n] = v
 MAKE
-  for rows in rows.npz rows.mat; do
+  for rows in rows.npz rows.mat rows73.mat square.mat; do
     [ -e $rows ] || continue
     code=0
     train $rows >out 2>err || code=$?
     [ "$code:$(wc -l <err)" = 65:4 ] || fail "$rows: $code, $(cat err)"
     sed 1d err >lines.py
     "$python" lines.py || fail "$rows: Python refuses $(cat lines.py)"
-    train rows.h5 >out || fail "$rows does not train"
-    rm rows.h5
+    train "${rows%.*}.h5" >out || fail "$rows does not train"
+    [ "$rows" = square.mat ] || "$python" -c 'import h5py, sys; f = h5py.File(sys.argv[1]); assert f["x"].shape == (8, 2) and f["x"][3, 1] == 1.75' "${rows%.*}.h5" ||
+      fail "$rows is turned"
+    rm "${rows%.*}.h5"
     passed=$((passed + 1))
   done
   init=("$minnow" train --quiet --device cpu --data wide.h5 --hidden "8,4" --groups 2 --batch 4 --head 0 --epochs 1 --init)

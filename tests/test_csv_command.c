@@ -228,6 +228,39 @@ static void what_does_not_go_together_is_refused(void **state) {
     assert_complains(lines[i].line, run(lines[i].line), lines[i].status, lines[i].words);
 }
 
+/* Rows beyond six deviations are told and marked, rare words and what is within are not. */
+static void rows_far_outside_are_told(void **state) {
+  FILE *train = fopen("line.csv", "w");
+  assert_non_null(train);
+  fprintf(train, "a,colour,y\n");
+  for (int n = 0; n < ROWS; n++)
+    fprintf(train, "%.17g,%s,%.17g\n", x[n][0], n % 100 ? "red" : n ? "blue" : "green", 3 * x[n][0] + 5);
+  fclose(train);
+  /* x is uniform from -0.5 to 0.5: six deviations are 1.73. */
+  write_text("far.csv", "colour,a\nred,0.4\nred,1000\nblue,0.1\nred,1.5\nred,-2\ngreen,0\nred,-1.5\n");
+  run_well("train --quiet --device cpu --data line.csv --hidden 8 --run line");
+  const struct result *r =
+      run_well("predict --device cpu --run line --data far.csv --out far-out.csv --outside");
+  assert_non_null(
+      strstr(r->err, "2 of 7 rows lie 6 deviations or more outside the rows to train on, row 1 by 34"));
+  FILE *out = fopen("far-out.csv", "r");
+  char line[128];
+  assert_non_null(out);
+  for (int n = -1; fgets(line, sizeof line, out); n++)
+    assert_string_equal(strrchr(line, ','), n < 0 ? ",outside\n" : n == 1 || n == 4 ? ",1\n" : ",0\n");
+  fclose(out);
+  r = run_well("predict --device cpu --run line --data far.csv --out far-out.h5 --outside");
+  assert_non_null(strstr(r->out, "row, outside"));
+  hid_t file = H5Fopen("far-out.h5", H5F_ACC_RDONLY, H5P_DEFAULT);
+  hid_t set = H5Dopen2(file, "outside", H5P_DEFAULT);
+  unsigned char marks[7];
+  assert_true(H5Dread(set, H5T_NATIVE_UCHAR, H5S_ALL, H5S_ALL, H5P_DEFAULT, marks) >= 0);
+  assert_memory_equal(marks, ((unsigned char[]){0, 1, 0, 0, 1, 0, 0}), 7);
+  H5Dclose(set), H5Fclose(file);
+  r = run_well("predict --device cpu --run line --data line.csv --out line-out.csv");
+  assert_null(strstr(r->err, "outside"));
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(csv_trains_to_the_bytes_of_hdf5),
@@ -235,6 +268,7 @@ int main(void) {
       cmocka_unit_test(predictions_are_in_the_targets_words),
       cmocka_unit_test(targets_that_tell_little_are_told),
       cmocka_unit_test(a_doubtful_header_is_told),
+      cmocka_unit_test(rows_far_outside_are_told),
       cmocka_unit_test(what_does_not_go_together_is_refused),
   };
   return cmocka_run_group_tests(tests, make_files, tear_down);

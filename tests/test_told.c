@@ -90,12 +90,37 @@ static void a_large_eps_is_no_false_alarm(void **state) {
   }
 }
 
+/* Labels of which one has no row, and classes as columns of 0 and 1. */
+static void targets_of_another_kind_are_told(void **state) {
+  enum { MANY = 60 };
+  static const char line[] = "train --device cpu --hidden 8 --steps 2 --data targets.h5";
+  static float x[MANY * I], y[MANY * 3];
+  int32_t labels[MANY];
+  for (int kind = 0; kind < 6; kind++) {
+    hid_t file = create_file("targets.h5");
+    for (int i = 0; i < MANY * I; i++) x[i] = (float)(i * i % 17);
+    for (int i = 0; i < MANY; i++) labels[i] = kind == 0 ? i % 3 : kind == 1 ? 1 + i % 3 : i % 2 * 2;
+    for (int i = 0; i < MANY * 3; i++) y[i] = i % 3 == i / 3 % 3;
+    if (kind == 4) y[3 * MANY - 1] += 0.5f;
+    if (kind == 5) y[7] = 1; /* two of a row */
+    put(file, "x", H5T_NATIVE_FLOAT, 2, (hsize_t[]){MANY, I}, x);
+    if (kind < 3)
+      put(file, "y", H5T_NATIVE_INT32, 1, (hsize_t[]){MANY}, labels);
+    else
+      put(file, "y", H5T_NATIVE_FLOAT, 2, (hsize_t[]){MANY, 3}, y);
+    H5Fclose(file);
+    const char *said = run_well(line)->err, *none = strstr(said, "no row to train on has the label ");
+    assert_true(!none == (kind != 1 && kind != 2));
+    if (none) assert_int_equal(none[strlen("no row to train on has the label ")], kind == 1 ? '0' : '1');
+    assert_true(!strstr(said, "train on y.argmax(axis=1)") == (kind != 3));
+  }
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(cases_are_named_with_their_file),
-      cmocka_unit_test(a_checkpoint_is_named),
-      cmocka_unit_test(floats_are_named_as_they_are),
-      cmocka_unit_test(a_large_eps_is_no_false_alarm),
+      cmocka_unit_test(cases_are_named_with_their_file),  cmocka_unit_test(a_checkpoint_is_named),
+      cmocka_unit_test(floats_are_named_as_they_are),     cmocka_unit_test(a_large_eps_is_no_false_alarm),
+      cmocka_unit_test(targets_of_another_kind_are_told),
   };
   return cmocka_run_group_tests(tests, set_up, tear_down);
 }

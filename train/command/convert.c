@@ -31,6 +31,8 @@ static const struct kind {
     {".pt", "torch", "torch.load(", ", \"cpu\", weights_only=True)", "", WEIGHTS},
     {".pth", "torch", "torch.load(", ", \"cpu\", weights_only=True)", "", WEIGHTS},
     {".safetensors", "safetensors.torch", "safetensors.torch.load_file(", ")", "", WEIGHTS},
+    {".mat", "numpy as np", "{n: v[0] if len(v) == 1 else v[()].T for n, v in h5py.File(",
+     ").items() if hasattr(v, \"dtype\")}", "", ARRAYS}, /* of version 7.3 */
     {".weights.h5", "numpy as np", "h5py.File(", ")[\"layers\"]", "", LAYERS},
 };
 
@@ -51,19 +53,20 @@ static void print_quoted(FILE *out, const char *text) {
   fputc('"', out);
 }
 
-/* The kind of the file at `path`; NULL if it is none of these. Only Keras' is HDF5. */
+/* The kind of the file at `path`; NULL if it is none of these. Only Keras' and newer MAT-files are HDF5. */
 static const struct kind *find_kind(const char *path) {
-  const struct kind *kind = kinds, *keras = kinds + sizeof kinds / sizeof *kinds - 1;
+  const struct kind *kind = kinds, *keras = kinds + sizeof kinds / sizeof *kinds - 1, *matlab = keras - 1;
   const char *end = path + strlen(path);
   while (kind < keras && (end - path < (long)strlen(kind->ending) ||
                           strcasecmp(end - strlen(kind->ending), kind->ending) != 0))
     kind++;
   FILE *file = kind < keras || strstr(path, keras->ending) ? fopen(path, "rb") : NULL;
   if (!file) return NULL;
-  char start[5] = "";
+  char start[11] = "";
   (void)!fgets(start, sizeof start, file);
   fclose(file);
-  return (strcmp(start, "\x89HDF") == 0) == (kind == keras) ? kind : NULL;
+  if (strcmp(start, "MATLAB 7.3") == 0) return matlab;
+  return (strncmp(start, "\x89HDF", 4) == 0) == (kind == keras) ? kind : NULL;
 }
 
 void mn_show_conversion(FILE *out, const struct mn_options *o) {
@@ -78,7 +81,9 @@ void mn_show_conversion(FILE *out, const struct mn_options *o) {
   fprintf(out, "import h5py, %s  # these lines write it as HDF5\na = %s", kind->imports, kind->load);
   print_quoted(out, path);
   fprintf(out, "%s\n%sf = h5py.File(", kind->behind, kind->lines);
-  snprintf(to, sizeof to, "%.*s.h5", (int)(strlen(path) - strlen(kind->ending)), path);
+  const char *const end = strrchr(path, '.'); /* a MAT-file may be called anything */
+  const size_t ending = end && kind->ending[1] == 'm' ? strlen(end) : strlen(kind->ending);
+  snprintf(to, sizeof to, "%.*s.h5", (int)(strlen(path) - ending), path);
   print_quoted(out, to);
   fprintf(out, ", \"x\"); %s\n", kind->store);
 }

@@ -14,8 +14,8 @@
 #include "train/fit.h"
 
 /* The datasets of the file of outputs. */
-enum { Y, LABEL, ROW, TARGET, NAMES, SETS };
-static const char *const set_names[SETS] = {"y", "label", "row", "target", "classes"};
+enum { Y, LABEL, ROW, OUTSIDE, TARGET, NAMES, SETS };
+static const char *const set_names[SETS] = {"y", "label", "row", "outside", "target", "classes"};
 
 /* The file of outputs, which is renamed to --out when it is complete. */
 struct output {
@@ -25,7 +25,7 @@ struct output {
   struct mn_dataset *rows;
   int64_t cols;
   size_t real; /* bytes of an output in the file */
-  int classes, targets, probabilities;
+  int classes, targets, probabilities, outside;
   const struct mn_class_names *names;
   void *room; /* for a batch of one of the datasets */
 };
@@ -58,6 +58,7 @@ static mn_status create_output(struct output *o) {
   MN_TRY(status);
   MN_TRY(create(o, Y, o->real == sizeof(double) ? H5T_IEEE_F64LE : H5T_IEEE_F32LE, o->cols));
   if (o->classes) MN_TRY(create(o, LABEL, H5T_STD_I32LE, 0));
+  if (o->outside) MN_TRY(create(o, OUTSIDE, H5T_STD_U8LE, 0));
   return create(o, ROW, H5T_STD_I64LE, 0);
 }
 
@@ -118,8 +119,10 @@ static mn_status copy_targets(struct output *o, int64_t batch) {
   return status;
 }
 
-static mn_status write_rows(void *to, const double *y, int64_t first, int64_t count) {
+static mn_status write_rows(void *to, const struct mn_outputs *outputs) {
   struct output *o = to;
+  const double *y = outputs->y;
+  const int64_t first = outputs->first, count = outputs->count;
   int32_t *labels = o->room;
   int64_t *rows = o->room;
   if (o->classes) {
@@ -128,6 +131,7 @@ static mn_status write_rows(void *to, const double *y, int64_t first, int64_t co
   }
   for (int64_t n = 0; n < count; n++) rows[n] = mn_dataset_row(o->rows, first + n);
   MN_TRY(put(o, ROW, H5T_NATIVE_INT64, 0, first, count, rows));
+  if (o->outside) MN_TRY(put(o, OUTSIDE, H5T_NATIVE_UINT8, 0, first, count, outputs->outside));
   for (int64_t n = 0; n < count && o->probabilities; n++)
     mn_softmax((double *)o->room + n * o->cols, y + n * o->cols, o->cols);
   return put(o, Y, H5T_NATIVE_DOUBLE, o->cols, first, count, o->probabilities ? o->room : y);
@@ -155,13 +159,14 @@ static mn_status fill_output(struct output *o, struct mn_session *s) {
 
 static mn_status write_hdf5(FILE *out, struct mn_session *s) {
   struct output o = {.file = -1,
-                     .sets = {-1, -1, -1, -1, -1},
+                     .sets = {-1, -1, -1, -1, -1, -1},
                      .names = &s->model->class_names,
                      .rows = s->test,
                      .cols = mn_model_outputs(&s->model->config),
                      .real = s->model->standard[MN_Y].mean ? sizeof(double) : s->model->device->real,
                      .classes = s->model->config.loss == MN_LOSS_CROSS_ENTROPY,
-                     .probabilities = s->options.probabilities};
+                     .probabilities = s->options.probabilities,
+                     .outside = s->options.outside};
   const int64_t widest = s->test->classes || o.cols > s->test->outputs ? o.cols : s->test->outputs;
   if (!(o.room = calloc((size_t)s->options.batch * (size_t)widest, sizeof(double))))
     return mn_fail(MN_NO_MEMORY, "no memory for the outputs of a batch");
@@ -170,9 +175,10 @@ static mn_status write_hdf5(FILE *out, struct mn_session *s) {
   free(o.room);
   MN_TRY(status);
   mn_session_announce_rows(s);
-  mn_escape_print(out, "%s: y [%ld, %ld]%s%s, row%s%s\n", s->options.out, (long)s->test->rows, (long)o.cols,
+  mn_escape_print(out, "%s: y [%ld, %ld]%s%s, row%s%s%s\n", s->options.out, (long)s->test->rows, (long)o.cols,
                   o.probabilities ? " of probabilities" : "", o.classes ? ", label" : "",
-                  o.targets ? ", target" : "", o.names->count ? ", classes" : "");
+                  o.outside ? ", outside" : "", o.targets ? ", target" : "",
+                  o.names->count ? ", classes" : "");
   return MN_OK;
 }
 

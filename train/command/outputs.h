@@ -7,11 +7,18 @@
 #include "train/command/session.h"
 #include "train/scores.h"
 
-/* Calls `take` with the outputs of session->test, doubles [count, K], batch by batch. An error
- * of `take` ends this, and is returned. */
+/* Outputs of a batch. */
+struct mn_outputs {
+  const double *y; /* [count, K] */
+  const uint8_t
+      *outside; /* [count]: 1 for rows that lie MN_X_DEVIATIONS or more outside the rows to train on */
+  int64_t first, count; /* of session->test */
+};
+
+/* Calls `take` with the outputs of session->test, batch by batch, and counts the rows that lie outside. An
+ * error of `take` ends this, and is returned. */
 mn_status mn_outputs_each(struct mn_session *session,
-                          mn_status (*take)(void *to, const double *y, int64_t first, int64_t count),
-                          void *to);
+                          mn_status (*take)(void *to, const struct mn_outputs *outputs), void *to);
 
 /* Writes the outputs for session->test to --out: CSV if its name ends so, else HDF5 (train/FILES.md). */
 mn_status mn_write_outputs(FILE *out, struct mn_session *session);

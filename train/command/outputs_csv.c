@@ -12,19 +12,26 @@
 #include "train/checkpoint/atomic_file.h"
 #include "train/command/outputs.h"
 #include "train/fit.h"
+#include "train/prepared.h"
 
-mn_status mn_outputs_each(struct mn_session *s,
-                          mn_status (*take)(void *to, const double *y, int64_t first, int64_t count),
+mn_status mn_outputs_each(struct mn_session *s, mn_status (*take)(void *to, const struct mn_outputs *outputs),
                           void *to) {
   const int64_t rows = s->test->rows, batch = s->options.batch < rows ? s->options.batch : rows;
   struct mn_predictor *predictor;
-  double *y = malloc((size_t)(batch * mn_model_outputs(&s->model->config)) * sizeof *y);
+  double *y = malloc((size_t)batch * ((size_t)mn_model_outputs(&s->model->config) * sizeof *y + 1));
   if (!y) return mn_fail(MN_NO_MEMORY, "no memory for the outputs of a batch");
+  uint8_t *const outside = (uint8_t *)(y + batch * mn_model_outputs(&s->model->config));
   mn_status status = mn_predictor_open(&predictor, s->model, batch);
   for (int64_t first = 0, count; first < rows && status == MN_OK; first += count) {
     count = rows - first < batch ? rows - first : batch;
     status = mn_predict_rows(predictor, s->test, first, count, y);
-    if (status == MN_OK) status = take(to, y, first, count);
+    for (int64_t n = 0; n < count && status == MN_OK; n++) {
+      const double far = mn_predictor_outside(predictor, n);
+      outside[n] = far >= MN_X_DEVIATIONS;
+      if (far > s->farthest) s->farthest = far, s->farthest_row = mn_dataset_row(s->test, first + n);
+      s->outside += outside[n];
+    }
+    if (status == MN_OK) status = take(to, &(struct mn_outputs){y, outside, first, count});
   }
   mn_predictor_close(predictor);
   free(y);
@@ -93,15 +100,17 @@ static void put_names(const struct csv_output *o) {
       fprintf(o->file, classes ? "label" : "y%lld", (long long)k);
   }
   for (int64_t k = 0; k < o->cols && o->probabilities; k++) fputc(o->separator, o->file), put_class(o, k);
+  if (s->options.outside) fprintf(o->file, "%coutside", o->separator);
   fputc('\n', o->file);
 }
 
-static mn_status put_rows(void *to, const double *y, int64_t first, int64_t count) {
+static mn_status put_rows(void *to, const struct mn_outputs *outputs) {
   const struct csv_output *o = to;
+  const double *y = outputs->y;
   const struct mn_session *s = o->session;
   const int classes = s->model->config.loss == MN_LOSS_CROSS_ENTROPY;
-  for (int64_t n = 0, at = 0; n < count; n++, at += o->cols) {
-    const int64_t row = mn_dataset_row(s->test, first + n);
+  for (int64_t n = 0, at = 0; n < outputs->count; n++, at += o->cols) {
+    const int64_t row = mn_dataset_row(s->test, outputs->first + n);
     if (s->options.id)
       put_text(o, mn_csv_id(s->csv, row));
     else
@@ -112,6 +121,7 @@ static mn_status put_rows(void *to, const double *y, int64_t first, int64_t coun
     if (o->probabilities) mn_softmax(o->probabilities, y + at, o->cols);
     for (int64_t k = 0; k < o->cols && o->probabilities; k++)
       fprintf(o->file, "%c%.9g", o->separator, o->probabilities[k]);
+    if (s->options.outside) fprintf(o->file, "%c%d", o->separator, outputs->outside[n]);
     fputc('\n', o->file);
   }
   return MN_OK;

@@ -136,6 +136,51 @@ static mn_status open_parts(struct mn_session *s) {
   return mn_dataset_hold_out(&s->train, MN_PART_TRAIN, o->validation, o->seed, 1);
 }
 
+/* The first label that no row has, or −1; of many classes and rows it is not looked for. */
+static int64_t missing_label(struct mn_dataset *d) {
+  enum { AT_ONCE = 4096, MOST = 1 << 20 };
+  int32_t labels[AT_ONCE];
+  char there[MN_CLASSES_MOST] = {0};
+  int64_t missing = 0;
+  if (d->outputs > MN_CLASSES_MOST || d->rows > MOST) return -1;
+  for (int64_t first = 0, here; first < d->rows; first += here) {
+    here = d->rows - first < AT_ONCE ? d->rows - first : AT_ONCE;
+    if (d->read(d, first, here, sizeof(float), NULL, labels) != MN_OK) return -1; /* which training tells */
+    for (int64_t i = 0; i < here; i++) there[labels[i]] = 1;
+  }
+  while (missing < d->outputs && there[missing]) missing++;
+  return missing < d->outputs ? missing : -1;
+}
+
+/* Whether of the first rows' targets one is 1 and the others are 0. */
+static int is_one_hot(struct mn_dataset *d) {
+  enum { LOOKED = 1024 };
+  const int64_t cols = d->outputs, most = LOOKED / cols, rows = d->rows < most ? d->rows : most;
+  double y[LOOKED];
+  if (cols < 2 || rows < 1 || d->read(d, 0, rows, sizeof *y, NULL, y) != MN_OK) return 0;
+  for (int64_t n = 0, at = 0; n < rows; n++) {
+    int64_t ones = 0, zeros = 0;
+    for (int64_t k = 0; k < cols; k++, at++) ones += y[at] == 1, zeros += y[at] == 0;
+    if (ones != 1 || zeros != cols - 1) return 0;
+  }
+  return 1;
+}
+
+void mn_session_note_targets(const struct mn_session *s) {
+  struct mn_dataset *d = s->train;
+  const int64_t missing = d->classes && !d->class_names ? missing_label(d) : -1;
+  if (missing >= 0)
+    mn_announce(&s->options,
+                "note: no row to train on has the label %ld: the model has an output for it all the same",
+                (long)missing);
+  if (!d->classes && !s->csv && is_one_hot(d))
+    mn_announce(&s->options,
+                "note: %s is 1 in one column of each row, and else 0: if it says which class, train on "
+                "%s.argmax(axis=1), "
+                "whole numbers",
+                s->options.y_name, s->options.y_name);
+}
+
 mn_status mn_session_open_file(struct mn_session *s) {
   MN_TRY(open_parts(s));
   return s->csv ? mn_csv_fill(s->csv, s->train) : MN_OK;
@@ -242,12 +287,20 @@ mn_status mn_session_open_part(struct mn_session *s, int targets) {
 
 void mn_session_announce_rows(const struct mn_session *s) {
   const struct mn_options *o = &s->options;
+  char far[MN_SHOWN];
   mn_announce_model(s->model, o, s->brief);
   mn_announce_table(s->csv, o);
   if (s->whole)
     mn_announce(o, "rows: %ld of %ld, those that the run %s by --validation %g; --part all takes all",
                 (long)s->test->rows, (long)s->whole,
                 o->part == MN_ROWS_TRAIN ? "trained on, others being held out" : "held out", o->validation);
+  if (s->outside)
+    mn_announce(
+        o,
+        "note: %ld of %ld rows lie %d deviations or more outside the rows to train on, row %ld by %s: "
+        "predictions are guesses there",
+        (long)s->outside, (long)s->test->rows, MN_X_DEVIATIONS, (long)s->farthest_row,
+        mn_show_number(far, s->farthest, 3));
   if (s->seen >= 0)
     mn_announce(o, "rows: %s%ld, of which %s%ld are rows that the run was trained on",
                 s->looked < s->test->rows ? "of the first " : "", (long)s->looked,

@@ -302,6 +302,9 @@ mn_status mn_session_read(struct mn_session *s, const struct mn_options *options
       return mn_fail(MN_USAGE, "--%s is for a file of weights alone, and %s is a checkpoint: leave it out",
                      said[i], o->checkpoint);
   if (checkpoint) MN_TRY(mn_checkpoint_load(&s->from, o->checkpoint));
+  const char *x = mn_resume_find(s, "x"), *y = mn_resume_find(s, "y"); /* as the run's rows were called */
+  if (x && !mn_options_given(o, "x")) s->options.x_name = x;
+  if (y && !mn_options_given(o, "y")) s->options.y_name = y;
   MN_TRY(mn_session_open_part(s, targets));
   if (checkpoint) {
     config = s->from->model;
@@ -417,6 +420,7 @@ void mn_session_describe(const struct mn_session *s) {
     mn_announce(o,
                 "note: of so many rows stretches of neighbours are held out, not single rows of each class");
   note_alone(s);
+  if (!s->from && o->data) mn_session_note_targets(s);
   if (!o->data)
     mn_announce(o, "data: %ld synthetic rows, whose noise alone is a loss of %g", (long)s->train->rows,
                 o->noise * o->noise);

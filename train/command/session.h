@@ -35,6 +35,8 @@ struct mn_session {
   int64_t whole; /* rows of --data if --validation divided them into train and test; else 0 */
   /* eval, predict: how many of the first `looked` rows the run was trained on; or −1 */
   int64_t seen, looked;
+  int64_t outside, farthest_row; /* predict: rows far outside those to train on, the farthest one, … */
+  double farthest;               /* … and by how many deviations it is */
   /* A resumed run: the name and the old value of each option that it changes. */
   struct mn_text changed[MN_CHECKPOINT_OPTIONS];
   int changes;
@@ -90,6 +92,10 @@ mn_status mn_session_read(struct mn_session *session, const struct mn_options *o
 
 /* Opens session->train and, given a test part or --validation, session->test. Words of y are classes. */
 mn_status mn_session_open_file(struct mn_session *session);
+
+/* Notes targets that may be meant otherwise: labels of which one has no row, as 1 to 3 have none of 0, and
+ * numbers of which one a row is 1 and the others 0. */
+void mn_session_note_targets(const struct mn_session *session);
 
 /* Opens the rows of --part as session->test. If --part is auto, they are the test part's, else those that the
  * run held out, else all. Auto takes all rows of a file without targets, since no run was trained on them. */
