@@ -60,12 +60,13 @@ static const struct kind *find_kind(const char *path) {
   while (kind < keras && (end - path < (long)strlen(kind->ending) ||
                           strcasecmp(end - strlen(kind->ending), kind->ending) != 0))
     kind++;
-  FILE *file = kind < keras || strstr(path, keras->ending) ? fopen(path, "rb") : NULL;
+  FILE *file = kind < keras || strstr(path, ".h5") ? fopen(path, "rb") : NULL;
   if (!file) return NULL;
   char start[11] = "";
   (void)!fgets(start, sizeof start, file);
   fclose(file);
   if (strcmp(start, "MATLAB 7.3") == 0) return matlab;
+  if (kind == keras && !strstr(path, keras->ending)) return NULL;
   return (strncmp(start, "\x89HDF", 4) == 0) == (kind == keras) ? kind : NULL;
 }
 
@@ -81,8 +82,9 @@ void mn_show_conversion(FILE *out, const struct mn_options *o) {
   fprintf(out, "import h5py, %s  # these lines write it as HDF5\na = %s", kind->imports, kind->load);
   print_quoted(out, path);
   fprintf(out, "%s\n%sf = h5py.File(", kind->behind, kind->lines);
-  const char *const end = strrchr(path, '.'); /* a MAT-file may be called anything */
-  const size_t ending = end && kind->ending[1] == 'm' ? strlen(end) : strlen(kind->ending);
+  const char *const end = strrchr(path, '.'); /* a MAT-file may be called rows.h5 */
+  const size_t ending =
+      end && kind->ending[1] == 'm' && strcasecmp(end, ".h5") == 0 ? 0 : strlen(kind->ending);
   snprintf(to, sizeof to, "%.*s.h5", (int)(strlen(path) - ending), path);
   print_quoted(out, to);
   fprintf(out, ", \"x\"); %s\n", kind->store);
