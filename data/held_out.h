@@ -1,4 +1,4 @@
-/* Some rows of another dataset. */
+/* Datasets of others: some of their rows, or the targets of several. */
 #ifndef MN_DATA_HELD_OUT_H
 #define MN_DATA_HELD_OUT_H
 
@@ -14,6 +14,11 @@ enum { MN_DATASET_STRATIFIED = 1 << 28 };
 
 /* Rows held out of `rows`, at least 2: round(fraction·rows), in [1, rows − 1]. */
 int64_t mn_dataset_held_out(int64_t rows, double fraction);
+
+/* The rows of parts[0] with the real targets of all of them, at most MN_JOINED of as many rows, which *out
+ * then owns. MN_NO_MEMORY. */
+enum { MN_JOINED = 64 };
+mn_status mn_dataset_join(struct mn_dataset **out, struct mn_dataset *const parts[], int count);
 
 /* K folds, 2 ≤ folds ≤ 255: fold[row] of each of the rows, by `seed`. Each class, and all rows together, are
  * divided evenly. MN_USAGE: fewer rows than folds. */

@@ -27,9 +27,7 @@ void mn_heartbeat_of(const char *what, int64_t done, int64_t all) {
 }
 
 mn_teller *mn_heartbeat_tell(mn_teller *tell) {
-  mn_teller *const before = teller;
-  teller = tell;
-  return before;
+  return __atomic_exchange_n(&teller, tell, __ATOMIC_ACQ_REL);
 }
 
 int64_t mn_heartbeats(void) {

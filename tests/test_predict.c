@@ -191,6 +191,38 @@ static void numbers_are_scored(void **state) {
   assert_non_null(strstr(out, " … (--json has all)\n"));
 }
 
+/* Datasets side by side are what one of all their columns is, floats and integers. */
+static void targets_may_be_several(void **state) {
+  static float first[ROWS], both[ROWS * 2], all[ROWS * 4];
+  static int32_t whole[ROWS];
+  hid_t file = create_file("several.h5");
+  put(file, "x", H5T_NATIVE_FLOAT, 2, (hsize_t[]){ROWS, I}, x);
+  for (int n = 0; n < ROWS; n++) {
+    all[n * 4] = first[n] = numbers[n * TARGETS] + 7, all[n * 4 + 1] = (float)(whole[n] = n % 5);
+    for (int k = 0; k < 2; k++) all[n * 4 + 2 + k] = both[n * 2 + k] = numbers[n * TARGETS + 2 + k];
+  }
+  put(file, "part/a", H5T_NATIVE_FLOAT, 1, (hsize_t[]){ROWS}, first);
+  put(file, "b", H5T_NATIVE_INT32, 1, (hsize_t[]){ROWS}, whole);
+  put(file, "c", H5T_NATIVE_FLOAT, 2, (hsize_t[]){ROWS, 2}, both);
+  put(file, "y", H5T_NATIVE_FLOAT, 2, (hsize_t[]){ROWS, 4}, all);
+  H5Fclose(file);
+  run_well(TRAIN "--data several.h5 --validation 0.1 --run one");
+  run_well(TRAIN "--data several.h5 --y part/a,b,c --validation 0.1 --run several");
+  const struct result *r = run_well("diff one several --json");
+  assert_non_null(strstr(r->out, "\"tensors\":[]"));
+  char *const scores = strdup(run_well(EVAL "--run one --data several.h5 --json")->out);
+  assert_string_equal(scores, run_well(EVAL "--run several --data several.h5 --json")->out);
+  free(scores);
+  run_well(PREDICT "--run several --data several.h5");
+  assert_int_equal(get("out.h5", "target", H5T_NATIVE_FLOAT, 2, target), HELD);
+  assert_int_equal(get("out.h5", "row", H5T_NATIVE_LLONG, 1, row), HELD);
+  for (int n = 0; n < HELD; n++) assert_memory_equal(target + n * 4, all + row[n] * 4, 4 * sizeof *target);
+  /* To predict none is needed; to train all are. */
+  r = run_well("predict --device cpu --force --out out.h5 --run several --data numbers.h5 --part all");
+  assert_null(strstr(r->out, "target"));
+  assert_complains("lacks one", run(TRAIN "--data several.h5 --y c,nope"), 65, "several.h5|nope");
+}
+
 static void classes_are_counted(void **state) {
   static const char *const precisions[] = {"fp32", "fp64"};
   run_well(TRAIN "--data classes.h5 --run k");
@@ -280,6 +312,7 @@ int main(void) {
       cmocka_unit_test(targets_may_be_missing),
       cmocka_unit_test(probabilities_are_the_softmax),
       cmocka_unit_test(numbers_are_scored),
+      cmocka_unit_test(targets_may_be_several),
       cmocka_unit_test(classes_are_counted),
       cmocka_unit_test(many_classes_have_no_matrix),
   };

@@ -419,8 +419,7 @@ void mn_predictor_close(struct mn_predictor *predictor);
 /* y [n, K] of x [n, I], 0 ≤ n ≤ rows: in the targets' units or, of classes, what softmax is applied to. On
  * the CPU a row's y has the same bytes whatever the other rows, except in fp16. It allocates nothing and
  * takes no lock, but for the first call after the model has learned; while it learns, none may predict.
- * MN_BAD_DATA: a value of x is not finite. MN_FAILED: a value of y would not be. `make
- * predicting` times it. */
+ * MN_BAD_DATA: a value of x is not finite. MN_FAILED: a value of y would not be. */
 MN_CHECKED mn_status mn_predict(struct mn_predictor *predictor, const float *x, int64_t n, float *y);
 
 /* The same for rows first … first + count - 1 of a dataset, of a CSV too: y [count, K]. MN_BAD_DATA: its

@@ -4,7 +4,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-#include "train/defaults.h"
 #include "train/fault.h"
 #include "train/fit.h"
 #include "train/prepared.h"
@@ -161,21 +160,8 @@ mn_status mn_predict_rows(struct mn_predictor *predictor, struct mn_dataset *row
   return explain(predictor, first, count, reals);
 }
 
-/* On a column of 0 and 1, whose variance is mean·(1 − mean), a rare 1 lies many deviations off. */
-double mn_predictor_outside(const struct mn_predictor *p, int64_t row) {
-  const struct mn_standard *s = &p->of->standard[MN_X];
-  const size_t real = p->device->real;
-  const int64_t cols = p->pass->x->value.cols;
-  const char *x = (const char *)(p->x ? p->x : p->pass->x->value.real) + (size_t)(row * cols) * real;
-  double most = 0;
-  if (!s->mean || mn_find_outside(x, cols, real, -1, 1) < 0) return 0; /* the scale is MN_X_DEVIATIONS */
-  for (int64_t c = 0; c < cols; c++) {
-    const double mean = s->mean[c], deviation = s->scale[c] / MN_X_DEVIATIONS, value = mn_real_at(x, real, c);
-    const int binary = fabs(mean * (1 - mean) - deviation * deviation) < 1e-9;
-    const double far = binary ? fabs(value * s->scale[c] + mean - 0.5) - 0.5 : fabs(value) * s->scale[c];
-    most = fmax(most, far / deviation);
-  }
-  return most;
+const void *mn_predictor_x(const struct mn_predictor *p) {
+  return p->x ? p->x : p->pass->x->value.real;
 }
 
 mn_status mn_model_predict(struct mn_model *model, const float *x, int64_t rows, float *y) {

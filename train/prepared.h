@@ -1,6 +1,5 @@
-/* A model's weights as its predictors read them, for all of them together: with planes under factors by the
- * values alone, if planes are scaled, and on the CPU packed; else as the model has them. And what predict
- * asks of a predictor. */
+/* A model's weights as all its predictors read them: with planes under factors by the values alone, if planes
+ * are scaled, and on the CPU packed; else as the model has them. */
 #ifndef MN_TRAIN_PREPARED_H
 #define MN_TRAIN_PREPARED_H
 
@@ -19,8 +18,7 @@ const struct mn_tensor *mn_prepared_parameter(const struct mn_model *model, int 
 int mn_prepared_old(const struct mn_model *model);
 mn_status mn_prepare(struct mn_model *model, struct mn_device *device);
 
-/* How far row `row` of the last mn_predict_rows lies outside the rows to train on: the most deviations of a
- * column beyond its mean or, of a column of 0 and 1, beyond these. 0 if x is not standardised. */
-double mn_predictor_outside(const struct mn_predictor *predictor, int64_t row);
+/* The rows of the last mn_predict_rows as the model takes them, standardised reals [count, I]. */
+const void *mn_predictor_x(const struct mn_predictor *predictor);
 
 #endif

@@ -9,8 +9,8 @@ OPTION(TEXT, data, "data", "F", RUNS, COURSE, 0, 0, NULL,
        "CSV file with a line of names; or HDF5 with x [n, I] and y, or train/ and test/ of them",
        .required = READS, .excludes = "synthetic")
 OPTION(TEXT, x_name, "x", "NAME", RUNS, COURSE, 0, 0, "x", "dataset of the inputs", .needs = "data")
-OPTION(TEXT, y_name, "y", "NAME", RUNS, COURSE, 0, 0, "y", "dataset of the targets or labels",
-       .needs = "data")
+OPTION(TEXT, y_name, "y", "NAME,...", RUNS, COURSE, 0, 0, "y",
+       "dataset of the targets or labels, or several of targets", .needs = "data")
 OPTION(TEXT, target, "target", "NAME,...", TRAIN, KEPT, 0, 0, NULL,
        "of a CSV: the column of the targets, or several of numbers; by default the last", .needs = "data")
 OPTION(TEXT, drop, "drop", "NAME,...", TRAIN, KEPT, 0, 0, NULL, "of a CSV: columns to leave out",

@@ -14,6 +14,24 @@
 #include "train/fit.h"
 #include "train/prepared.h"
 
+/* By how many deviations a row x, as the model takes it, lies outside the rows to train on: beyond the mean
+ * of a column or, of one of 0 and 1, whose variance is mean·(1 − mean), beyond these, since a rare 1 is many
+ * deviations off. */
+static double distance(const struct mn_session *s, const void *x) {
+  const struct mn_standard *by = &s->model->standard[MN_X];
+  const size_t real = s->model->device->real;
+  const int64_t cols = s->model->config.inputs;
+  double most = 0;
+  if (!by->mean || mn_find_outside(x, cols, real, -1, 1) < 0) return 0; /* the scale is MN_X_DEVIATIONS */
+  for (int64_t c = 0; c < cols; c++) {
+    const double mean = by->mean[c], scale = by->scale[c], deviation = scale / MN_X_DEVIATIONS;
+    const int binary = fabs(mean * (1 - mean) - deviation * deviation) < 1e-9;
+    const double off = mn_real_at(x, real, c) * scale, beyond = fabs(off + mean - 0.5) - 0.5;
+    most = fmax(most, (binary ? beyond : fabs(off)) / deviation);
+  }
+  return most;
+}
+
 mn_status mn_outputs_each(struct mn_session *s, mn_status (*take)(void *to, const struct mn_outputs *outputs),
                           void *to) {
   const int64_t rows = s->test->rows, batch = s->options.batch < rows ? s->options.batch : rows;
@@ -26,7 +44,8 @@ mn_status mn_outputs_each(struct mn_session *s, mn_status (*take)(void *to, cons
     count = rows - first < batch ? rows - first : batch;
     status = mn_predict_rows(predictor, s->test, first, count, y);
     for (int64_t n = 0; n < count && status == MN_OK; n++) {
-      const double far = mn_predictor_outside(predictor, n);
+      const size_t row = (size_t)(n * s->model->config.inputs) * s->model->device->real;
+      const double far = distance(s, (const char *)mn_predictor_x(predictor) + row);
       outside[n] = far >= MN_X_DEVIATIONS;
       if (far > s->farthest) s->farthest = far, s->farthest_row = mn_dataset_row(s->test, first + n);
       s->outside += outside[n];

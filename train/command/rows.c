@@ -56,6 +56,36 @@ static mn_status open_csv(struct mn_session *s, struct mn_dataset **out, enum mn
                         o->data, o->init);
 }
 
+/* --y a,b: datasets of numbers, which are targets side by side. Without `targets` they are left out if one is
+ * not there. */
+static mn_status open_several(struct mn_session *s, struct mn_dataset **out, enum mn_part part, int targets) {
+  const struct mn_options *o = &s->options;
+  struct mn_dataset *parts[MN_JOINED] = {NULL};
+  char names[MN_TEXT_VALUE], *rest = names;
+  mn_status status = MN_OK;
+  int count = 0, all = 1;
+  snprintf(names, sizeof names, "%s", o->y_name);
+  for (char *name; status == MN_OK && count < MN_JOINED && (name = strsep(&rest, ","));
+       count += parts[count] != NULL) {
+    status = mn_dataset_open(&parts[count], o->data, part, o->x_name, name,
+                             MN_Y_NUMBERS | (targets ? MN_Y_REQUIRED : 0));
+    if (status != MN_OK || !parts[count]) break; /* the file has no such part */
+    all = all && parts[count]->outputs > 0;
+    if (parts[count]->classes)
+      status =
+          mn_fail(MN_BAD_DATA, "%s: dataset %s has words, but several targets are numbers", o->data, name);
+  }
+  if (status == MN_OK && count == MN_JOINED && rest)
+    status = mn_fail(MN_USAGE, "--y names more than %d datasets; put their targets into one", MN_JOINED);
+  if (status == MN_OK && count && all) {
+    status = mn_dataset_join(out, parts, count);
+    if (status == MN_OK) return MN_OK;
+  }
+  if (status == MN_OK && count) *out = parts[0], parts[0] = NULL, (*out)->outputs = 0;
+  for (int i = 0; i < count || (i < MN_JOINED && parts[i]); i++) mn_dataset_close(parts[i]);
+  return status;
+}
+
 /* Labels are those of the checkpoint's classes, or of the file of --init, or of the rows to train on. */
 static mn_status open_named(struct mn_session *s, struct mn_dataset **out, enum mn_part part, int targets) {
   const struct mn_options *o = &s->options;
@@ -64,6 +94,8 @@ static mn_status open_named(struct mn_session *s, struct mn_dataset **out, enum 
     if (mn_options_given(o, of_csv[i]))
       return mn_fail(MN_USAGE, "--%s is for a CSV, but %s is none: --x and --y name its datasets", of_csv[i],
                      o->data);
+  *out = NULL;
+  if (strchr(o->y_name, ',')) return open_several(s, out, part, targets);
   const int how = (targets ? MN_Y_REQUIRED : 0) | (wants_numbers(s) ? MN_Y_NUMBERS : 0);
   MN_TRY(mn_dataset_open(out, o->data, part, o->x_name, o->y_name, how));
   if (!*out || !(*out)->classes || (!s->class_names.count && !(*out)->class_names)) return MN_OK;
