@@ -332,7 +332,7 @@ static void rules_name_options(void **state) {
     assert_int_equal(mn_option_excludes(mn_option_excludes(i)), i);
     pairs++;
   }
-  assert_int_equal(pairs, 2 * 4);
+  assert_int_equal(pairs, 2 * 5);
 }
 
 static void what_is_wrong_is_named(void **state) {

@@ -78,11 +78,20 @@ snippet() {
   local with=$python text=$1
   [[ $text != *torch* ]] || with=$torch
   [ -n "$with" ] || return 0
+  # shellcheck disable=SC2016 # Python has the quotes
   [[ $text != *torch* ]] || text+='
 with h5py.File("digits/checkpoint.h5") as f: net.load_state_dict({name: torch.from_numpy(value[()]) for name, value in f["model"].items()})
 outputs = h5py.File("outputs.h5")["y"][()]
 x = torch.from_numpy(((h5py.File("data/digits.h5")["test/x"][()] - mean) / scale).astype("float32"))
 assert (net(x) - torch.from_numpy(outputs)).abs().max() < 1e-4 * abs(outputs).max()
+import importlib.util
+if all(map(importlib.util.find_spec, ("onnx", "onnxscript", "onnxruntime"))):  # the line of the manual
+    import onnxruntime, re
+    exec(re.search(r"`(torch\.onnx\.export.*)`", open("'"$sources"'/train/command/COMMAND.md").read())[1])
+    session = onnxruntime.InferenceSession("digits.onnx")
+    y = session.run(None, {session.get_inputs()[0].name: x[:5].numpy()})[0]
+    assert abs(y - outputs[:5]).max() < 1e-4 * abs(outputs).max()
+    print("ONNX computes it too")
 '
   "$with" -c "$text" || fail "the snippet fails: $text"
   ran=$((ran + 1))
@@ -125,8 +134,8 @@ commands() {
 all=0
 has() { [ -n "$1" ] && echo "$2" || echo 0; }
 plots=$(has "$(command -v gnuplot || true)" 1) starts=$(has "$(command -v mpirun || true)" 1)
-commands README.md $((7 + plots + starts + $(has "$python" 3) + $(has "$torch" 2)))
-PATH=build:$PATH commands train/command/COMMAND.md $((8 + plots))
+commands README.md $((8 + plots + starts + $(has "$python" 3) + $(has "$torch" 2)))
+PATH=build:$PATH commands train/command/COMMAND.md $((9 + plots))
 commands engine/ranks/RANKS.md "$starts"
 # The goals of make that the README names, and the files and functions that the tour names.
 tick='`'

@@ -99,6 +99,8 @@ static mn_status run_command(FILE *out, const struct mn_options *o) {
   case MN_COMMAND_PARITY:
   case MN_COMMAND_BENCH:
     return run_check(out, o);
+  case MN_COMMAND_EXPORT:
+    return mn_export(out, o, files[0]);
   case MN_COMMAND_PLOT:
     return mn_plot(o->out, o->force, o->files, o->file_count);
   case MN_COMMAND_INFO:

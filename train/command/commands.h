@@ -23,6 +23,10 @@ mn_status mn_train(FILE *out, const struct mn_options *options);
  * named with its row. */
 mn_status mn_apply(FILE *out, const struct mn_options *options);
 
+/* Writes the model of a checkpoint to --c or --numpy, as code that computes its outputs. Errors:
+ * mn_checkpoint_load's; MN_NO_CREATE, MN_IO. */
+mn_status mn_export(FILE *out, const struct mn_options *options, const char *path);
+
 /* Reads `count` ≥ 1 logs (train/command/log.h) and draws training loss (as logged, and smoothed), test loss,
  * test accuracy if there is one, and learning rate over the optimizer steps into `out`: PNG if its name ends
  * in .png, else SVG. `out` is written in one rename when the picture is whole; on an error it is untouched.

@@ -175,6 +175,11 @@ OPTION(INTEGER, log_every, "log-every", "N", TRAIN, KEPT, 1, LARGEST, "auto",
 OPTION(FLAG, plot, "plot", NULL, TRAIN, 0, 0, 0, NULL, "draw the log at the end, as plot.svg", .needs = "run")
 HEADING("Output", NULL)
 OPTION(TEXT, out, "out", "F", PREDICT | PLOT, 0, 0, 0, NULL, "file to write", .required = PREDICT | PLOT)
+OPTION(TEXT, c, "c", "F.h", EXPORT, 0, 0, 0, NULL,
+       "header of C to write, which needs the math library alone: void F_predict(const float *x, float *y)",
+       .excludes = "numpy")
+OPTION(TEXT, numpy, "numpy", "F.py", EXPORT, 0, 0, 0, NULL,
+       "Python to write, which needs numpy alone: predict(x)", .excludes = "c")
 OPTION(FLAG, probabilities, "probabilities", NULL, PREDICT, 0, 0, 0, NULL,
        "write the softmax of the outputs as y, of a CSV a column for each class, for a model of classes")
 OPTION(FLAG, outside, "outside", NULL, PREDICT, 0, 0, 0, NULL,
@@ -182,7 +187,7 @@ OPTION(FLAG, outside, "outside", NULL, PREDICT, 0, 0, 0, NULL,
            MN_X_DEVIATIONS) " deviations of a column: 0 or 1")
 OPTION(TEXT, id, "id", "NAME", PREDICT, 0, 0, 0, NULL,
        "of two CSVs: the column of --data that --out has in place of the rows' numbers", .needs = "data")
-OPTION(FLAG, force, "force", NULL, PREDICT | PLOT, 0, 0, 0, NULL, "replace the file if it exists")
+OPTION(FLAG, force, "force", NULL, PREDICT | PLOT | EXPORT, 0, 0, 0, NULL, "replace the file if it exists")
 OPTION(REAL, tolerance, "tolerance", "T", GRADCHECK | PARITY, ABOVE, 0, 0, "auto",
        "largest relative error; auto: the precision's own", .automatic = PARITY)
 OPTION(FLAG, plans, "plans", NULL, BENCH, 0, 0, 0, NULL, "the fusion plans beside each other")

@@ -376,6 +376,8 @@ mn_status mn_options_parse(struct mn_options *out, int argc, char **argv, int *d
     return MN_OK;
   }
   MN_TRY(find_run(out));
+  if (command == MN_COMMAND_EXPORT && !(out->out = out->c ? out->c : out->numpy))
+    return mn_fail(MN_USAGE, "export needs --c F.h, a header to write, or --numpy F.py");
   const char *picture = command == MN_COMMAND_PLOT ? out->out : NULL;
   const char *end = picture ? strrchr(picture, '.') : NULL;
   if (picture && !(end > picture && (strcmp(end, ".svg") == 0 || strcmp(end, ".png") == 0)))
