@@ -46,7 +46,7 @@ torch=$(tests/torch_python.sh h5py) || {
   echo "$torch"
   torch=""
 }
-export PYTHONPATH=$sources/layers:$sources/train/python MINNOW_LIBRARY=$build/libminnow.so
+export PYTHONPATH=$sources/layers:$sources/train/python${PYTHONPATH:+:$PYTHONPATH} MINNOW_LIBRARY=$build/libminnow.so
 
 # Without ssh, and with Open MPI's leaks. What root and few cores need stands in the command.
 export OMPI_MCA_plm_rsh_agent=false
