@@ -10,6 +10,7 @@ enum { MN_X, MN_Y, MN_SIDES }; /* of a row */
  * 1/scale. All are NULL if values are taken as they are. */
 struct mn_standard {
   double *mean, *scale, *inverse; /* [columns], in one allocation, which `mean` begins */
+  int log; /* the model learns the logarithms of y, and its outputs are their exponentials */
 };
 
 /* Each column's mean, deviation √(Σ(x − mean)²/rows), smallest and largest value, and the divisor that

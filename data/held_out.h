@@ -16,9 +16,9 @@ enum { MN_DATASET_STRATIFIED = 1 << 28 };
 int64_t mn_dataset_held_out(int64_t rows, double fraction);
 
 /* The rows of parts[0] with the real targets of all of them, at most MN_JOINED of as many rows, which *out
- * then owns. MN_NO_MEMORY. */
+ * then owns; with `log` the logarithms of these, which `read` refuses by row if one is not above 0. */
 enum { MN_JOINED = 64 };
-mn_status mn_dataset_join(struct mn_dataset **out, struct mn_dataset *const parts[], int count);
+mn_status mn_dataset_join(struct mn_dataset **out, struct mn_dataset *const parts[], int count, int log);
 
 /* K folds, 2 ≤ folds ≤ 255: fold[row] of each of the rows, by `seed`. Each class, and all rows together, are
  * divided evenly. MN_USAGE: fewer rows than folds. */

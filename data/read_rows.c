@@ -93,7 +93,8 @@ mn_status mn_standard_set(struct mn_standard *s, int64_t columns, const double *
   double *all = mean ? malloc(3 * (size_t)columns * sizeof *all) : NULL;
   if (mean && !all) return mn_fail(MN_NO_MEMORY, "no memory for %ld means and scales", (long)columns);
   free(s->mean);
-  *s = mean ? (struct mn_standard){all, all + columns, all + 2 * columns} : (struct mn_standard){0};
+  *s = mean ? (struct mn_standard){all, all + columns, all + 2 * columns, s->log}
+            : (struct mn_standard){.log = s->log};
   for (int64_t i = 0; mean && i < columns; i++)
     s->mean[i] = mean[i], s->scale[i] = scale[i], s->inverse[i] = 1 / scale[i];
   return MN_OK;

@@ -136,8 +136,7 @@ mn_status mn_tape_replay(struct mn_tape *tape, int number);
  * at once if the output has one consumer, whose GEMM has applied the sink. */
 mn_status mn_tape_receive(struct mn_tape *tape, struct mn_node *node);
 
-/* After a forward: the loss, and (if not NULL) how many rows were classified correctly. Waits for the
- * device. */
+/* After a forward: the loss and, if not NULL, how many rows were classified right. Waits for the device. */
 mn_status mn_tape_results(struct mn_tape *tape, double *loss, double *correct);
 
 /* Whether a value of this tape's was not finite since it was opened or cleared. No update of the tape has

@@ -19,8 +19,7 @@ mn_status mn_mse_cpu(struct mn_device *device, void *parts, void *dy, const void
   return MN_OK;
 }
 
-/* The first column with the row's largest value, and Σ exp(y − largest), which is at least 1 and does not
- * overflow. */
+/* The first column with the row's largest value, and Σ exp(y − largest) ≥ 1, which does not overflow. */
 static real softmax_sum(const real *y, int64_t cols, int64_t *largest) {
   *largest = 0;
   for (int64_t k = 1; k < cols; k++)

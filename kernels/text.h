@@ -13,8 +13,7 @@
  * numbers above U+10FFFF do not count as characters. */
 size_t mn_escape_character(const char *text);
 
-/* Writes the character at `text` to out, or its first byte as \x9B if it is not a character. Returns its
- * bytes. */
+/* Writes the character at `text` to out, its first byte as \x9B if it is none. Returns its bytes. */
 size_t mn_escape_next(char out[5], const char *text);
 
 /* Writes all of `text` in this way to out[size], cut off if it does not fit. */

@@ -177,7 +177,8 @@ static void external_storage(hid_t file) {
 enum { FOREIGN = 26 };
 
 static const char *make_foreign(hid_t file, int number) {
-  static const int64_t zero = 0, two = 2, three = 3, five = 5, huge = INT64_C(1) << 40, less = -1;
+  static const int64_t zero = 0, two = 2, three = 3, newest = MN_CHECKPOINT_VERSION + 1,
+                       huge = INT64_C(1) << 40, less = -1;
   static const double real = 2;
   const char *weight = "/model/blocks.0.fc.weight";
   const int64_t odd[] = {4, 5};
@@ -193,7 +194,7 @@ static const char *make_foreign(hid_t file, int number) {
     replace_attribute(file, "/", "format", H5T_STD_I64LE, 0, &two), words = "no minnow checkpoint";
     break;
   case 2:
-    replace_attribute(file, "/", "format_version", H5T_STD_I64LE, 0, &five), words = "newer minnow";
+    replace_attribute(file, "/", "format_version", H5T_STD_I64LE, 0, &newest), words = "newer minnow";
     break;
   case 3:
     replace_attribute(file, "/", "format_version", H5T_STD_I64LE, 0, &zero), words = "below 1";

@@ -68,6 +68,8 @@ static void the_code_predicts(void **state) {
   } cases[] = {{"--y one --hidden 8", 1, 2e-6},
                {"--y numbers --hidden 16,8 --slope 0.2 --eps 0.1", 3, 2e-6},
                {"--y numbers --hidden 16,8,3 --groups 1 --head 0 --standardize no --lr 0.001", 3, 2e-6},
+               {"--y numbers --hidden 16 --y-scale log", 3, 4e-6},
+               {"--y one --hidden 16 --y-scale log --standardize no --lr 0.001", 1, 4e-6},
                {"--y labels --hidden 24 --head 5", 5, 4e-6},
                {"--y words --hidden 8,8,8 --precision fp64", 3, 1e-7},
                {"--y words --hidden 16 --precision bf16", 3, 3e-2},

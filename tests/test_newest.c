@@ -157,7 +157,7 @@ static void test_damaged_is_kept(void **state) {
 /* Puts a file at run.h5 that is newer, or no checkpoint at all, or not to be read, or of a loss that is
  * unknown. */
 static const char *make_other(int number) {
-  const int64_t newer = 5;
+  const int64_t newer = MN_CHECKPOINT_VERSION + 1;
   unlink(path);
   if (number < 2) {
     write_bytes(path, "my notes", number ? 0 : 8);

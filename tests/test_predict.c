@@ -223,6 +223,50 @@ static void targets_may_be_several(void **state) {
   assert_complains("lacks one", run(TRAIN "--data several.h5 --y c,nope"), 65, "several.h5|nope");
 }
 
+/* With --y-scale log predictions and scores are in the units of y, in HDF5 and CSV, also of rows held out. */
+static void logarithms_are_undone(void **state) {
+  static float prices[ROWS];
+  FILE *csv = fopen("prices.csv", "w");
+  hid_t file = create_file("prices.h5");
+  fprintf(csv, "a,b,c,d,price\n");
+  for (int n = 0; n < ROWS; n++) {
+    prices[n] = expf(3 * x[n * I] + x[n * I + 1]);
+    for (int i = 0; i < I; i++) fprintf(csv, "%.9g,", (double)x[n * I + i]);
+    fprintf(csv, "%.9g\n", (double)prices[n]);
+  }
+  fclose(csv);
+  put(file, "x", H5T_NATIVE_FLOAT, 2, (hsize_t[]){ROWS, I}, x);
+  put(file, "y", H5T_NATIVE_FLOAT, 1, (hsize_t[]){ROWS}, prices);
+  H5Fclose(file);
+  for (int t = 0; t < 2; t++) {
+    static double outputs[HELD];
+    const char *const data = t ? "prices.csv" : "prices.h5";
+    char line[256];
+    double mean = 0, error = 0, spread = 0;
+    forget("log");
+    snprintf(line, sizeof line,
+             TRAIN "--epochs 20 --y-scale log --loss mse --validation 0.1 --run log --data %s", data);
+    run_well(line);
+    snprintf(line, sizeof line, PREDICT "--run log --data %s", data);
+    run_well(line);
+    assert_int_equal(get("out.h5", "y", H5T_NATIVE_DOUBLE, 2, outputs), HELD);
+    assert_int_equal(get("out.h5", "row", H5T_NATIVE_LLONG, 1, row), HELD);
+    assert_int_equal(get("out.h5", "target", H5T_NATIVE_FLOAT, t ? 2 : 2, target), HELD);
+    for (int n = 0; n < HELD; n++) assert_true(fabsf(target[n] - prices[row[n]]) <= 1e-6f * target[n]);
+    for (int n = 0; n < HELD; n++)
+      mean += (double)target[n] / HELD, error += pow(outputs[n] - (double)target[n], 2);
+    for (int n = 0; n < HELD; n++) spread += pow((double)target[n] - mean, 2);
+    snprintf(line, sizeof line, EVAL "--json --run log --data %s", data);
+    json_t *object = eval(line);
+    assert_true(fabs(at(object, "r2", 0) - (1 - error / spread)) < 1e-6);
+    assert_true(at(object, "r2", 0) > 0.5 && outputs[0] > 0);
+    json_decref(object);
+    run_well("train --quiet --device cpu --run log --resume --epochs 25");
+  }
+  assert_complains("classes", run(TRAIN "--y-scale log --data classes.h5"), 64, "--y-scale log|classes.h5");
+  assert_complains("below 0", run(TRAIN "--y-scale log --data numbers.h5"), 65, "row|above 0");
+}
+
 static void classes_are_counted(void **state) {
   static const char *const precisions[] = {"fp32", "fp64"};
   run_well(TRAIN "--data classes.h5 --run k");
@@ -313,6 +357,7 @@ int main(void) {
       cmocka_unit_test(probabilities_are_the_softmax),
       cmocka_unit_test(numbers_are_scored),
       cmocka_unit_test(targets_may_be_several),
+      cmocka_unit_test(logarithms_are_undone),
       cmocka_unit_test(classes_are_counted),
       cmocka_unit_test(many_classes_have_no_matrix),
   };

@@ -157,6 +157,7 @@ static const struct {
     {"x", SIZES ROWS "--x x"},
     {"y", SIZES ROWS "--y y"},
     {"validation", SIZES "--data %1$c/good.h5 --validation 0.3"},
+    {"y-scale", SIZES TABLE "--target a --y-scale log"},
     {"standardize", SIZES ROWS "--standardize"},
     {"place", SIZES ROWS "--place file"},
     {"synthetic", SIZES RANDOM},

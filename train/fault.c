@@ -8,8 +8,7 @@
 #include "engine/hooks.h"
 #include "kernels/ranks/collectives.h"
 
-/* Looks for a value that is not finite in a tensor, or in the rows' losses if it is NULL, and notes the
- * first. */
+/* Notes the first value of a tensor, or of the rows' losses if it is NULL, that is not finite. */
 static mn_status search(const struct mn_pass *pass, const struct mn_tensor *tensor, struct mn_fault *out) {
   struct mn_device *device = pass->model->device;
   const char *name = tensor ? tensor->name : "the loss";

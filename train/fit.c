@@ -62,7 +62,8 @@ double mn_standard_undo(const struct mn_standard *s, size_t real, size_t as, voi
   for (int64_t i = 0; i < n; i++)
     for (int64_t c = 0, at = i * cols; c < cols; c++, at++) {
       const double value = mn_real_at(from, real, at),
-                   own = s->mean ? value * s->scale[c] + s->mean[c] : value;
+                   learnt = s->mean ? value * s->scale[c] + s->mean[c] : value,
+                   own = s->log ? exp(learnt) : learnt;
       if (as == sizeof own)
         poison += 0 * (((double *)y)[at] = own);
       else
@@ -75,7 +76,7 @@ double mn_model_loss_unit(const struct mn_model *model) {
   const double *scale = model->standard[MN_Y].scale;
   for (int64_t k = 1; scale && k < mn_model_outputs(&model->config); k++)
     if (scale[k] != scale[0]) return 0;
-  return !scale ? 1 : isnormal(scale[0] * scale[0]) ? scale[0] * scale[0] : 0;
+  return model->standard[MN_Y].log ? 0 : !scale ? 1 : isnormal(scale[0] * scale[0]) ? scale[0] * scale[0] : 0;
 }
 
 mn_status mn_model_classes(struct mn_model *model, const char *const *names, int64_t count) {

@@ -91,6 +91,7 @@ mn_status mn_model_copy(struct mn_model **out, const struct mn_model *from) {
   MN_TRY(check_alone(from));
   MN_TRY(mn_model_open(&copy, from->device, &from->config));
   mn_status status = mn_model_blend(copy, from, 1);
+  copy->standard[MN_Y].log = from->standard[MN_Y].log;
   for (int side = 0; side < MN_SIDES && status == MN_OK; side++)
     status = mn_standard_set(&copy->standard[side],
                              side == MN_X ? from->config.inputs : mn_model_outputs(&from->config),

@@ -39,8 +39,7 @@ mn_status mn_pass_open_outside(struct mn_pass **out, struct mn_model *model, enu
 /* Whether x is read as reals, for lack of a GEMM that reads planes of it. */
 int mn_pass_reads_reals(const struct mn_pass *pass);
 
-/* The batch of the next run: its memory is borrowed until that is done. The pass is of
- * mn_pass_open_outside. */
+/* The batch of the next run, which borrows its memory; of a pass of mn_pass_open_outside. */
 void mn_pass_set(struct mn_pass *pass, const struct mn_batch *batch);
 
 #endif

@@ -77,12 +77,20 @@ static mn_status download(struct mn_device *device, const struct mn_standard *s,
   return status;
 }
 
+static mn_status refuse_logs(const struct mn_pass *pass) {
+  return pass->model->standard[MN_Y].log
+             ? mn_fail(MN_USAGE, "the model's outputs are exponentials (--y-scale log), which minnow train "
+                                 "alone trains")
+             : MN_OK;
+}
+
 static mn_status load(struct mn_pass *pass, const float *x, const float *y, const int32_t *labels) {
   struct mn_device *device = pass->model->device;
   const struct mn_standard *standard = pass->model->standard;
   struct mn_operand *in = &pass->x->value;
   pass->loaded = pass->ran = 0;
   if (pass->x->outside || !x) return mn_fail(MN_USAGE, "a batch without x, or a pass that loads none itself");
+  if (pass->reads_y) MN_TRY(refuse_logs(pass));
   if (pass->reads_y && (pass->target ? !y : !labels))
     return mn_fail(MN_USAGE, pass->target ? "the mean squared error is of targets y, not of labels"
                                           : "the cross-entropy is of labels, not of targets y");
@@ -125,13 +133,14 @@ mn_status mn_pass_forward(struct mn_pass *pass, float *y) {
 
 mn_status mn_pass_backward(struct mn_pass *pass, const float *dy, float *dx) {
   MN_GIVEN(pass, dy);
+  MN_TRY(refuse_logs(pass));
   struct mn_device *device = pass->model->device;
   const struct mn_standard *x = &pass->model->standard[MN_X], *y = &pass->model->standard[MN_Y];
   const int64_t inputs = pass->x->value.cols;
   double *none = calloc((size_t)(inputs > pass->targets ? inputs : pass->targets), sizeof *none);
   /* Gradients have no mean: dL/d(standardised y) = dL/dy·scale, and dL/dx = dL/d(standardised x)·inverse. */
-  const struct mn_standard of_dy = {y->mean ? none : NULL, NULL, y->scale};
-  const struct mn_standard of_dx = {x->mean ? none : NULL, x->inverse, NULL};
+  const struct mn_standard of_dy = {y->mean ? none : NULL, NULL, y->scale, 0};
+  const struct mn_standard of_dx = {x->mean ? none : NULL, x->inverse, NULL, 0};
   mn_status status = MN_OK;
   if (!none)
     status = mn_fail(MN_NO_MEMORY, "no memory for a backward");

@@ -64,8 +64,7 @@ void mn_hdf5_unlock(void) {
   give_mutex();
 }
 
-/* Room for what HDF5 takes for a file, beside the file's elements; held between mn_hdf5_end and
- * mn_hdf5_begin. */
+/* Room for what HDF5 takes for a file, beside its elements; held from mn_hdf5_end to mn_hdf5_begin. */
 enum { ROOM = 8 << 20 };
 static void *room;
 

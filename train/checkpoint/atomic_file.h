@@ -23,8 +23,7 @@ struct mn_atomic_file {
  * permission, `path` is not a regular file; MN_IO: no space. */
 mn_status mn_atomic_file_create(struct mn_atomic_file *file, const char *path);
 
-/* Makes the bytes of the new file durable, which is then complete; publishing does it where this did not.
- * MN_IO. */
+/* Makes the bytes of the new, complete file durable; publishing does it where this did not. MN_IO. */
 mn_status mn_atomic_file_sync(struct mn_atomic_file *file);
 
 /* Makes the file durable, puts it in place of `path`, and closes it; unless `replace` no file may stand

@@ -50,6 +50,7 @@ struct mn_checkpoint {
   /* The file holds a model without its training (mn_model_save): progress and options are empty, and tensors
    * lack momentum. */
   int alone;
+  double log;      /* 1: y is learnt as its logarithm, which outputs undo; else 0 */
   int64_t version; /* the format_version of a file that was read, */
   int checksums;   /* and how many it has, all right; 0 by minnow 0.2, or if another program removed them */
   int tensor_count;

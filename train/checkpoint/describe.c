@@ -60,7 +60,7 @@ static mn_status copy_array(struct mn_checkpoint_tensor *to, const double *from)
 mn_status mn_describe_model(struct mn_checkpoint **out, const struct mn_model *model) {
   struct mn_checkpoint *c = *out = calloc(1, sizeof *c);
   if (!c) return mn_fail(MN_NO_MEMORY, "no memory to describe the model");
-  c->model = model->config;
+  c->model = model->config, c->log = model->standard[MN_Y].log;
   c->fingerprint_count = mn_describe_fingerprint(model->device, c->fingerprint);
   mn_status status = mn_checkpoint_lay_out(c);
   for (int i = 0; i < c->tensor_count; i++) c->tensors[i].real = model->device->real;

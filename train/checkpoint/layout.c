@@ -1,10 +1,10 @@
-/* The layout of checkpoints, format_version 2 to 4, and what writer and reader derive from it:
+/* The layout of checkpoints, format_version 2 to 5, and what writer and reader derive from it:
  *
  *   object                        type, shape                what
  *   ----------------------------  -------------------------  ------------------------------------------------
  *   /            format           string                     "minnow checkpoint"
- *                format_version   int64                      4 with /table, 3 with /output or /classes,
- *                                                            else 2
+ *                format_version   int64                      5 with log_targets, 4 with /table, 3 with
+ *                                                            /output or /classes, else 2
  *                checksums        string                     of the datasets below (layout.h);
  *                                                            since minnow 0.3
  *                trained          string                     hashes of x of at most 4,096 rows that it was
@@ -16,6 +16,7 @@
  *                eps              float64
  *                negative_slope   float64
  *                loss             string                     "mse", "cross-entropy"
+ *                log_targets      float64                    1: outputs are logarithms of y; else missing
  *   /model/blocks.i.fc.weight     real [C, I]                one dataset a parameter, under PyTorch's name
  *   /model/blocks.i.fc.bias       real [C]                   (dots, no groups), float32 or, trained in fp64,
  *   /model/blocks.i.gn.weight     real [C]                   float64: all of them the same
@@ -78,6 +79,7 @@ const struct mn_checkpoint_field mn_checkpoint_model_fields[] = {
     FIELD("eps", MN_VALUE_REAL, model.eps),
     FIELD("negative_slope", MN_VALUE_REAL, model.slope),
     FIELD("loss", MN_VALUE_TEXT, model.loss, .words = mn_loss_words),
+    FIELD("log_targets", MN_VALUE_REAL, log, .optional = MN_FIELD_FACTOR),
     FIELD("hidden", MN_VALUE_INTEGER, model.hidden,
           .length_offset = offsetof(struct mn_checkpoint, model.depth)),
     {.name = NULL},

@@ -7,7 +7,7 @@
 #include "train/checkpoint/checkpoint.h"
 
 #define MN_CHECKPOINT_FORMAT MN_HDF5_OWN
-enum { MN_CHECKPOINT_VERSION = 4 }; /* the newest */
+enum { MN_CHECKPOINT_VERSION = 5 }; /* the newest */
 
 /* An attribute that is a member of struct mn_checkpoint or of its tensors: a number of 8 bytes, an array of
  * such numbers, or a text; then the member is an enum, the text's index in `words`. */

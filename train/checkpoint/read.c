@@ -137,8 +137,7 @@ static mn_status read_values(struct mn_reader *reader, const struct mn_hdf5_obje
   return MN_OK;
 }
 
-/* Compares a dataset with its checksum, which covers the values in their stored width; `values` have `real`
- * bytes. */
+/* Compares a dataset with its checksum, of values in their stored width; `values` have `real` bytes. */
 static mn_status check_sum(struct mn_reader *reader, const struct mn_hdf5_object *dataset, const char *path,
                            void *values, size_t real) {
   const size_t stored = dataset->element == 8 ? 8 : 4;

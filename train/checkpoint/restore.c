@@ -85,6 +85,7 @@ static mn_status restore_progress(const struct mn_checkpoint *from, struct mn_pr
 }
 
 static mn_status restore_standards(const struct mn_checkpoint *from, struct mn_model *model) {
+  model->standard[MN_Y].log = from->log != 0;
   for (int side = 0; side < MN_SIDES; side++) {
     const struct mn_checkpoint_tensor *s = from->standard[side];
     if (!s[0].value || (side == MN_Y && model->config.loss != MN_LOSS_MSE)) continue;

@@ -151,7 +151,8 @@ static mn_status create_file(struct writer *writer) {
 static mn_status write_all(struct writer *writer) {
   const struct mn_checkpoint *c = writer->checkpoint;
   /* The least that the content needs, so that an older minnow reads it, or refuses it. */
-  const int64_t version = c->table ? 4 : c->standard[MN_Y][0].value || c->class_names.count ? 3 : 2;
+  const int named = c->class_names.count || c->standard[MN_Y]->value;
+  const int64_t version = c->log != 0 ? 5 : c->table ? 4 : named ? 3 : 2;
   MN_TRY(create_file(writer));
   MN_TRY(write_text(writer, writer->file.root.id, "format", MN_CHECKPOINT_FORMAT));
   MN_TRY(write_attribute(writer, writer->file.root.id, "format_version", H5T_STD_I64LE, H5T_NATIVE_INT64, 0,

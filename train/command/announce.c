@@ -223,7 +223,8 @@ static void announce_standards(const struct mn_model *model, const struct mn_opt
   mn_announce(options, "standardised: %s%s%s", x, *y ? "; " : "", y);
   if (!model->standard[MN_Y].mean) return;
   mn_announce(options,
-              mn_model_loss_unit(model) > 0
+              model->standard[MN_Y].log ? "loss: of the logarithms of y, standardised; eval has y's own units"
+              : mn_model_loss_unit(model) > 0
                   ? "loss: that of standardised y is minimised, and told in the units of y"
                   : "loss: of standardised y, whose columns have units of their own; eval has those");
 }
@@ -273,6 +274,12 @@ void mn_announce_columns(const struct mn_columns columns[MN_SIDES], const struct
   if (!csv)
     note_columns(x, csv, NUMBERED, "rises by whole numbers, as row numbers do: leave it out if it is one",
                  options);
+  for (int64_t k = 0; k < y->cols && !options->y_scale; k++)
+    if (y->smallest[k] > 0 && y->largest[k] - y->mean[k] > 20 * y->deviation[k]) {
+      mn_announce(options, "note: y reaches %g, %.0f deviations above its mean: --y-scale log may do better",
+                  y->largest[k], (y->largest[k] - y->mean[k]) / y->deviation[k]);
+      break;
+    }
   /* Real targets that may be classes: few whole numbers from 0. */
   if (options->loss < 0 && y->cols == 1 && y->whole[0] && y->smallest[0] >= 0 && y->largest[0] <= FEW)
     mn_announce(options, "note: y holds whole numbers from %g to %g: if they are classes, %s", y->smallest[0],

@@ -197,11 +197,10 @@ static mn_status put_c(const struct export *e) {
           ? "  for (int i = 0; i < NAME_inputs; i++) a[i] = (REAL)((x[i] - NAME_mean[i]) / NAME_scale[i]);\n"
           : "  for (int i = 0; i < NAME_inputs; i++) a[i] = x[i];\n");
   const char last = put_layers(e);
-  fprintf(e->out, "  for (int k = 0; k < %s_outputs; k++) y[k] = (float)", e->name);
-  if (y->value)
-    fprintf(e->out, "(%c[k] * %s_y_scale[k] + %s_y_mean[k]);\n}\n", last, e->name, e->name);
-  else
-    fprintf(e->out, "%c[k];\n}\n", last);
+  fprintf(e->out, "  for (int k = 0; k < %s_outputs; k++) y[k] = (float)%s(%c[k]", e->name,
+          c->log != 0 ? "exp" : "", last);
+  if (y->value) fprintf(e->out, " * %s_y_scale[k] + %s_y_mean[k]", e->name, e->name);
+  fputs(");\n}\n", e->out);
   if (c->class_names.count) {
     put_code(e, "\nstatic inline const char *NAME_class(int k) {\n  static const char *const names[] = {");
     put_classes(e);
@@ -251,8 +250,9 @@ static mn_status put_numpy(const struct export *e) {
           "      z = (z - z.mean(2, keepdims=True)) / np.sqrt(z.var(2, keepdims=True) + %.17g)\n"
           "      v = z.reshape(x.shape) * norm[0] + norm[1]\n      x = (2 * np.where(v > 0, v, %.17g * "
           "v)).astype(\"f%d\")\n"
-          "  return x * Y_SCALE + Y_MEAN\n",
-          real, (long long)m->groups, m->eps, m->slope, real);
+          "  return %s\n",
+          real, (long long)m->groups, m->eps, m->slope, real,
+          c->log != 0 ? "np.exp(x * Y_SCALE + Y_MEAN)" : "x * Y_SCALE + Y_MEAN");
   return MN_OK;
 }
 

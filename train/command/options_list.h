@@ -31,6 +31,10 @@ OPTION(INTEGER, standardize, "standardize", NULL, TRAIN, CONFIG, 0, 0, "auto",
                             "in their own units again; auto: with --data, by column "
                             "or, where all columns have one unit, by one; alone: columns",
        .automatic = TRAIN, .auto_value = -1, .words = standards, .alone = "columns")
+OPTION(
+    INTEGER, y_scale, "y-scale", NULL, TRAIN, CONFIG, 0, 0, "linear",
+    "log: learn the logarithm of targets above 0 that span powers of ten; outputs are in their units again",
+    .words = linear_or_log, .needs = "data")
 OPTION(INTEGER, part, "part", NULL, READS, 0, 0, 0, "auto",
        "which rows: the test part's, the train part's, or all of --x, a name from the file's root on; a run "
        "with --validation has parts of its own; auto: the test part's if there is one, else all",

@@ -41,7 +41,7 @@ static const char *const parts[] = {
 static const char *const standards[] = {
     [MN_STANDARDIZE_NO] = "no", [MN_STANDARDIZE_COLUMNS] = "columns", [MN_STANDARDIZE_ONE] = "one", NULL};
 
-static const char *const no_or_yes[] = {"no", "yes", NULL};
+static const char *const no_or_yes[] = {"no", "yes", NULL}, *const linear_or_log[] = {"linear", "log", NULL};
 
 /* 2²² and 2⁴⁰: the most channels or inputs, and what bounds every count. */
 #define WIDEST MN_OPTION_WIDEST

@@ -78,7 +78,7 @@ static mn_status open_several(struct mn_session *s, struct mn_dataset **out, enu
   if (status == MN_OK && count == MN_JOINED && rest)
     status = mn_fail(MN_USAGE, "--y names more than %d datasets; put their targets into one", MN_JOINED);
   if (status == MN_OK && count && all) {
-    status = mn_dataset_join(out, parts, count);
+    status = mn_dataset_join(out, parts, count, 0);
     if (status == MN_OK) return MN_OK;
   }
   if (status == MN_OK && count) *out = parts[0], parts[0] = NULL, (*out)->outputs = 0;
@@ -107,11 +107,20 @@ static mn_status open_named(struct mn_session *s, struct mn_dataset **out, enum 
                                                                    : "its training part");
 }
 
+static mn_status take_logs(const struct mn_session *s, struct mn_dataset **dataset) {
+  if ((*dataset)->classes)
+    return mn_fail(MN_USAGE, "--y-scale log is for targets that are numbers, and those of %s are classes",
+                   s->options.data);
+  return mn_dataset_join(dataset, &(struct mn_dataset *){*dataset}, 1, 1);
+}
+
 /* Targets that are not wanted are left out, with a warning, if they cannot be read. */
 static mn_status open_rows(struct mn_session *s, struct mn_dataset **out, enum mn_part part, int targets) {
   const struct mn_options *o = &s->options;
   struct mn_outcome outcome;
   const mn_status status = open_named(s, out, part, targets);
+  if (status == MN_OK && *out && targets && (s->from ? s->from->log != 0 : o->y_scale))
+    return take_logs(s, out);
   if (status != MN_BAD_DATA || targets || mn_csv_named(o->data)) return status;
   mn_outcome_note(&outcome, status);
   mn_dataset_close(*out), *out = NULL;
@@ -266,6 +275,8 @@ static mn_status take_part(struct mn_session *s, enum mn_part part) {
     struct mn_dataset *all = s->test,
                       *with = NULL; /* of a CSV, the rows with a target: a run has no others */
     mn_status status = s->csv && all->outputs > 0 ? mn_csv_rows(&with, s->csv, 1) : MN_OK;
+    if (status == MN_OK && with && s->from->log != 0 && o->command == MN_COMMAND_EVAL)
+      status = take_logs(s, &with);
     if (status != MN_OK && status != MN_BAD_DATA) return status;
     if (with) s->test = with;
     status = are_the_runs(s, &same); /* MN_BAD_DATA: the run could not have read these rows */

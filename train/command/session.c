@@ -252,6 +252,7 @@ mn_status mn_session_columns(struct mn_session *s, const int *stop) {
 mn_status mn_session_standardize(const struct mn_options *o, struct mn_model *model, struct mn_dataset *train,
                                  struct mn_columns columns[MN_SIDES], const int *stop) {
   const int asked = (int)o->standardize, standardizes = asked > 0 || (asked < 0 && o->data && !o->init);
+  model->standard[MN_Y].log = o->y_scale != 0;
   if (o->quiet && !standardizes && asked < 0) return MN_OK;
   const int one = asked == MN_STANDARDIZE_ONE ? 1 : asked < 0 ? -1 : 0;
   const int64_t rows = train->rows, cols = train->inputs, targets = train->outputs;
