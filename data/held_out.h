@@ -16,9 +16,11 @@ enum { MN_DATASET_STRATIFIED = 1 << 28 };
 int64_t mn_dataset_held_out(int64_t rows, double fraction);
 
 /* The rows of parts[0] with the real targets of all of them, at most MN_JOINED of as many rows, which *out
- * then owns; with `log` the logarithms of these, which `read` refuses by row if one is not above 0. */
+ * then owns. `logs`, a file's name or NULL: with their logarithms; `read` refuses by row what is not above 0.
+ * MN_NO_MEMORY. */
 enum { MN_JOINED = 64 };
-mn_status mn_dataset_join(struct mn_dataset **out, struct mn_dataset *const parts[], int count, int log);
+mn_status mn_dataset_join(struct mn_dataset **out, struct mn_dataset *const parts[], int count,
+                          const char *logs);
 
 /* K folds, 2 ≤ folds ≤ 255: fold[row] of each of the rows, by `seed`. Each class, and all rows together, are
  * divided evenly. MN_USAGE: fewer rows than folds. */

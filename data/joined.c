@@ -8,17 +8,19 @@
 
 struct joined {
   struct mn_dataset base; /* first, so that the two convert */
-  int count, log;
+  int count;
+  const char *logs;                    /* of this file, borrowed; NULL: of none */
   struct mn_dataset *parts[MN_JOINED]; /* owned */
 };
 
 /* In place. */
-static mn_status take_logs(const struct mn_dataset *d, int64_t first, int64_t values, size_t real, void *y) {
+static mn_status take_logs(const struct joined *j, int64_t first, int64_t values, size_t real, void *y) {
   for (int64_t i = 0; i < values; i++) {
     const double value = mn_real_at(y, real, i);
     if (!(value > 0))
-      return mn_fail(MN_BAD_DATA, "the target of row %ld is %g: --y-scale log is for targets above 0",
-                     (long)mn_dataset_row(d, first + i / d->outputs), value);
+      return mn_fail(MN_BAD_DATA,
+                     "%s: row %ld (from 0) has the target %g: --y-scale log is for those above 0", j->logs,
+                     (long)mn_dataset_row(&j->base, first + i / j->base.outputs), value);
     if (real == sizeof value)
       ((double *)y)[i] = log(value);
     else
@@ -43,7 +45,7 @@ static mn_status joined_read(struct mn_dataset *dataset, int64_t first, int64_t 
     to += bytes;
   }
   free(part);
-  return status == MN_OK && j->log ? take_logs(dataset, first, count * dataset->outputs, real, y) : status;
+  return status == MN_OK && j->logs ? take_logs(j, first, count * dataset->outputs, real, y) : status;
 }
 
 static void joined_close(struct mn_dataset *dataset) {
@@ -52,11 +54,12 @@ static void joined_close(struct mn_dataset *dataset) {
   free(j);
 }
 
-mn_status mn_dataset_join(struct mn_dataset **out, struct mn_dataset *const parts[], int count, int log) {
+mn_status mn_dataset_join(struct mn_dataset **out, struct mn_dataset *const parts[], int count,
+                          const char *logs) {
   MN_REQUIRE(count >= 1 && count <= MN_JOINED);
   struct joined *j = malloc(sizeof *j);
   if (!j) return mn_fail(MN_NO_MEMORY, "no memory to join %d datasets", count);
-  *j = (struct joined){.base = *parts[0], .count = count, .log = log};
+  *j = (struct joined){.base = *parts[0], .count = count, .logs = logs};
   memcpy(j->parts, parts, (size_t)count * sizeof *parts);
   for (int i = 1; i < count; i++) j->base.outputs += parts[i]->outputs;
   j->base.y_parallel = 0, j->base.y_type = NULL;

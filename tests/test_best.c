@@ -407,10 +407,25 @@ static void what_cannot_be_kept_is_refused(void **state) {
   }
 }
 
+static void a_metric_without_a_value_is_told(void **state) {
+  const char *line = "train --quiet --device cpu --data one.h5 --hidden 8 --metric roc-auc --run n";
+  assert_complains(line, run(line), 65, "--metric roc-auc|one class");
+  forget("n");
+}
+
 static int prepare(void **state) {
   if (set_up(state) != 0) return -1;
   write_rows("rows.h5", 1);
   write_rows("other.h5", 2);
+  static float x[ROWS * I];
+  int labels[ROWS];
+  for (int i = 0; i < ROWS; i++) labels[i] = i < ROWS / 2, x[i] = (float)(i % 7);
+  hid_t file = create_file("one.h5"); /* whose test part has one class alone */
+  put(file, "train/x", H5T_NATIVE_FLOAT, 2, (hsize_t[]){ROWS, I}, x);
+  put(file, "train/y", H5T_NATIVE_INT, 1, (hsize_t[]){ROWS}, labels);
+  put(file, "test/x", H5T_NATIVE_FLOAT, 2, (hsize_t[]){TO_TEST, I}, x);
+  put(file, "test/y", H5T_NATIVE_INT, 1, (hsize_t[]){TO_TEST}, labels);
+  H5Fclose(file);
   return 0;
 }
 
@@ -430,6 +445,7 @@ int main(void) {
       cmocka_unit_test(the_best_from_now_on),
       cmocka_unit_test(a_worse_best_is_not_the_best),
       cmocka_unit_test(what_cannot_be_kept_is_refused),
+      cmocka_unit_test(a_metric_without_a_value_is_told),
   };
   return cmocka_run_group_tests(tests, prepare, tear_down);
 }

@@ -264,6 +264,10 @@ static void logarithms_are_undone(void **state) {
     run_well("train --quiet --device cpu --run log --resume --epochs 25");
   }
   assert_complains("classes", run(TRAIN "--y-scale log --data classes.h5"), 64, "--y-scale log|classes.h5");
+  assert_complains("linear", run(TRAIN "--init log --loss mse --data prices.csv"), 64,
+                   "--init log|--y-scale log");
+  run_well(TRAIN "--data prices.h5 --run linear");
+  assert_complains("log", run(TRAIN "--init linear --y-scale log --data prices.h5"), 64, "--y-scale linear");
   assert_complains("below 0", run(TRAIN "--y-scale log --data numbers.h5"), 65, "row|above 0");
 }
 

@@ -18,7 +18,8 @@ static void write_rows(const char *name, int rows, double noise, int classes) {
   for (int i = 0; i < rows * I; i++) x[i] = (float)((word = word * 1664525 + 1013904223) >> 8) / 8388608 - 1;
   for (int i = 0; i < rows; i++) {
     y[i] = x[i * I] * x[i * I] + x[i * I + 1] - 0.3f;
-    y[i] += (float)(noise * (((word = word * 1664525 + 1013904223) >> 8) / 8388608. - 1));
+    if (noise < 0) y[i] = 3;
+    if (noise > 0) y[i] += (float)(noise * (((word = word * 1664525 + 1013904223) >> 8) / 8388608. - 1));
     label[i] = y[i] > 0;
   }
   hid_t file = create_file(name);
@@ -99,7 +100,7 @@ static void the_choice_is_its_options(void **state) {
     snprintf(line, sizeof line, "train --device cpu --data %s --hidden 16 --tune --run tuned%d", files[t], t);
     const struct result *r = run_well(line);
     assert_non_null(strstr(r->err, t ? "accuracy " : "R2 "));
-    assert_non_null(strstr(r->err, " over 3 folds, loss "));
+    assert_non_null(strstr(r->err, " over 3 folds"));
     snprintf(line, sizeof line, "tuned%d", t);
     config_of(line, "steps", steps), config_of(line, "clip", clip), config_of(line, "weight-decay", decay);
     if (strcmp(steps, "0") == 0) strcpy(steps, "104"); /* the default: 300 rows in batches of 32 */
@@ -142,6 +143,37 @@ static void named_options_stay(void **state) {
   assert_non_null(strstr(r->out, "\"tensors\":[]"));
 }
 
+/* Whatever is named, what is left open is chosen. */
+static void little_may_be_left_open(void **state) {
+  static const char *const named[] = {"--steps 30",
+                                      "--weight-decay 0",
+                                      "--steps 30 --weight-decay 0",
+                                      "--clip 1",
+                                      "--steps 30 --clip 1 --weight-decay 0",
+                                      "--optimizer sgd --lr 0.02",
+                                      "--optimizer sgd --lr 0.02 --epochs 4"};
+  for (size_t i = 0; i < sizeof named / sizeof *named; i++) {
+    char line[256];
+    snprintf(line, sizeof line, "train --device cpu --data numbers.h5 --hidden 16 --tune --json %s",
+             named[i]);
+    const struct result *r = run_well(line);
+    assert_non_null(strstr(r->err, "tune: --steps "));
+    assert_non_null(strstr(r->out, "\"folds\":{\"folds\":3,\"loss\":"));
+    if (strstr(named[i], "--steps")) assert_non_null(strstr(r->err, "tune: --steps 30 "));
+    if (!strstr(named[i], "--clip")) assert_non_null(strstr(r->err, " --clip 1 "));
+  }
+}
+
+/* Targets that are all equal have no R2; where all settings diverge there is none to choose. */
+static void what_has_no_score_is_told(void **state) {
+  const struct result *r = run_well("train --device cpu --data equal.h5 --hidden 8 --folds 3 --json");
+  assert_non_null(strstr(r->err, "folds: loss "));
+  assert_non_null(strstr(r->out, "\"r2\":null,\"deviation\":null"));
+  r = run("train --device cpu --data numbers.h5 --hidden 8 --tune --lr 1e30 --run diverged");
+  assert_int_equal(r->status, MN_FAILED);
+  assert_non_null(strstr(r->err, "diverged whatever --clip"));
+}
+
 static void what_cannot_be_is_refused(void **state) {
   const struct result *r = run("train --device cpu --data two.h5 --hidden 8 --tune --run x");
   assert_int_equal(r->status, MN_USAGE);
@@ -171,8 +203,21 @@ static void a_stopped_choice_goes_on(void **state) {
     close(out), close(err);
     if (status == MN_INTERRUPTED && strstr(text, "after step 0 of")) {
       stopped++;
+      assert_int_equal(system("rm -rf other && cp -r part other"), 0);
       run_well("train --device cpu --quiet --run part --resume");
       assert_same_but("threads", "whole/checkpoint.h5", "part/checkpoint.h5");
+      /* Other rows or options are scored anew. */
+      const char *const anew =
+          run_well("train --device cpu --run other --resume --lr 0.02 --data less.h5")->err;
+      char *const said = strdup(text_after(anew, "tune: "));
+      forget("other");
+      assert_non_null(
+          strstr(run_well("train --device cpu --data less.h5 --hidden 64,64 --tune --folds 5 --lr 0.02 "
+                          "--run other")
+                     ->err,
+                 strtok(said, "\n")));
+      free(said);
+      forget("other");
     }
     forget("part");
   }
@@ -184,6 +229,8 @@ static int prepare(void **state) {
   write_rows("numbers.h5", ROWS, 0.1, 0);
   write_rows("classes.h5", ROWS, 0.3, 1);
   write_rows("two.h5", 2, 0, 0);
+  write_rows("less.h5", ROWS - 50, 0.1, 0);
+  write_rows("equal.h5", 30, -1, 0);
   return 0;
 }
 
@@ -193,6 +240,8 @@ int main(void) {
       cmocka_unit_test(the_choice_is_its_options),
       cmocka_unit_test(the_same_bytes),
       cmocka_unit_test(named_options_stay),
+      cmocka_unit_test(little_may_be_left_open),
+      cmocka_unit_test(what_has_no_score_is_told),
       cmocka_unit_test(what_cannot_be_is_refused),
       cmocka_unit_test(a_stopped_choice_goes_on),
   };

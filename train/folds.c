@@ -69,7 +69,9 @@ static mn_status train(const struct mn_folds *f, struct mn_model *model, int set
   }
   if (ended && status == MN_OK)
     *score = (struct mn_fold_score){isnan(loss) ? INFINITY : rounded(loss),
-                                    rounded(isnan(accuracy) ? 1 - loss / spread : accuracy)};
+                                    rounded(!isnan(accuracy) ? accuracy
+                                            : spread > 0     ? 1 - loss / spread
+                                                             : NAN)};
   mn_evaluator_close(evaluator);
   mn_trainer_close(trainer);
   mn_optimizer_close(optimizer);

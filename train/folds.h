@@ -8,8 +8,9 @@ enum { MN_FOLDS_MOST = 10, MN_SETTINGS = 8 };
 
 /* Of a training on all rows but one fold's, on that fold. */
 struct mn_fold_score {
-  double loss;  /* the mean; NaN: not trained yet; infinite: it diverged, or its loss is not finite */
-  double score; /* accuracy, or R² of numbers: of several the mean; NaN if the fold's targets are all equal */
+  double loss; /* the mean; NaN: not trained yet; infinite: it diverged, or its loss is not finite */
+  double
+      score; /* accuracy, or R² of numbers, of several weighed by their variances; NaN: they are all equal */
 };
 
 struct mn_folds {

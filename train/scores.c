@@ -45,8 +45,11 @@ mn_status mn_scores_open(struct mn_scores *s, const struct mn_model *model, int6
   double **const sums[] = {&s->spread,   &s->error, &s->absolute, &s->unit,
                            &s->of_class, &s->right, &s->predicted};
   for (size_t i = 0; i < sizeof sums / sizeof *sums; i++) *sums[i] = s->mean + (i + 1) * count;
-  const double *scale = model->standard[MN_Y].scale;
-  for (int64_t k = 0; k < cols; k++) s->unit[k] = scale ? ldexp(1, ilogb(scale[k])) : 1;
+  const struct mn_standard *by = &model->standard[MN_Y];
+  for (int64_t k = 0; k < cols; k++) {
+    const double scale = !by->mean ? 1 : by->log ? exp(by->mean[k]) : by->scale[k];
+    s->unit[k] = isnormal(scale) ? ldexp(1, ilogb(scale)) : 1;
+  }
   return MN_OK;
 }
 

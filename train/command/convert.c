@@ -26,12 +26,12 @@ static const struct kind {
 } kinds[] = {
     {".npy", "numpy as np", "np.load(", ")", TABLE, COLUMNS},
     {".npz", "numpy as np", "dict(np.load(", "))", "", ARRAYS},
-    {".mat", "scipy.io", "{n: v[0] if len(v) == 1 else v for n, v in scipy.io.loadmat(",
+    {".mat", "scipy.io", "{n: v if n == \"x\" else v.squeeze() for n, v in scipy.io.loadmat(",
      ").items() if n[0] != \"_\"}", "", ARRAYS},
     {".pt", "torch", "torch.load(", ", \"cpu\", weights_only=True)", "", WEIGHTS},
     {".pth", "torch", "torch.load(", ", \"cpu\", weights_only=True)", "", WEIGHTS},
     {".safetensors", "safetensors.torch", "safetensors.torch.load_file(", ")", "", WEIGHTS},
-    {".mat", "numpy as np", "{n: v[0] if len(v) == 1 else v[()].T for n, v in h5py.File(",
+    {".mat", "numpy as np", "{n: v[()].T if n == \"x\" else v[()].squeeze().T for n, v in h5py.File(",
      ").items() if hasattr(v, \"dtype\")}", "", ARRAYS}, /* of version 7.3 */
     {".weights.h5", "numpy as np", "h5py.File(", ")[\"layers\"]", "", LAYERS},
 };

@@ -18,6 +18,11 @@ struct export {
   char name[64]; /* of the header, as a word of C */
 };
 
+/* Of the parameters, which x and y have too. */
+static const char *type_of(const struct export *e) {
+  return e->from->tensors->real == 8 ? "double" : "float";
+}
+
 /* ---- numbers ---- */
 
 /* A constant of C that has the value: "0.1f", and for doubles "0.1". */
@@ -53,7 +58,8 @@ static void put_bytes(const struct export *e, const void *values, size_t real, i
 
 static void put_name(const struct export *e, const char *text) {
   for (; *text; text++) { /* no name ends a comment, or a text of Python */
-    const int ends = (*text == '/' && text[1] == '*') || (*text == '*' && text[1] == '/');
+    const int ends = (*text == '/' && text[1] == '*') || (*text == '*' && text[1] == '/') ||
+                     (*text == '?' && text[1] == '?');
     fputc(ends || strchr("\"\\\n\r", *text) ? '_' : *text, e->out);
   }
 }
@@ -139,7 +145,7 @@ static const char c_parts[] =
 static void put_code(const struct export *e, const char *text) {
   for (; *text; text++)
     if (strncmp(text, "NAME", 4) == 0 || strncmp(text, "REAL", 4) == 0)
-      fputs(*text == 'N' ? e->name : e->from->tensors->real == 8 ? "double" : "float", e->out), text += 3;
+      fputs(*text == 'N' ? e->name : type_of(e), e->out), text += 3;
     else
       fputc(*text, e->out);
 }
@@ -188,16 +194,15 @@ static mn_status put_c(const struct export *e) {
   }
   fputc('\n', e->out);
   put_code(e, c_parts);
-  put_code(e, "static inline void NAME_predict(const float *x, float *y) {\n");
-  fprintf(e->out, "  %s a[%lld], b[%lld];\n", c->tensors->real == 8 ? "double" : "float", (long long)widest,
-          (long long)widest);
+  put_code(e, "static inline void NAME_predict(const REAL *x, REAL *y) {\n");
+  fprintf(e->out, "  %s a[%lld], b[%lld];\n", type_of(e), (long long)widest, (long long)widest);
   put_code(
       e,
       x->value
           ? "  for (int i = 0; i < NAME_inputs; i++) a[i] = (REAL)((x[i] - NAME_mean[i]) / NAME_scale[i]);\n"
           : "  for (int i = 0; i < NAME_inputs; i++) a[i] = x[i];\n");
   const char last = put_layers(e);
-  fprintf(e->out, "  for (int k = 0; k < %s_outputs; k++) y[k] = (float)%s(%c[k]", e->name,
+  fprintf(e->out, "  for (int k = 0; k < %s_outputs; k++) y[k] = (%s)%s(%c[k]", e->name, type_of(e),
           c->log != 0 ? "exp" : "", last);
   if (y->value) fprintf(e->out, " * %s_y_scale[k] + %s_y_mean[k]", e->name, e->name);
   fputs(");\n}\n", e->out);
@@ -288,7 +293,8 @@ mn_status mn_export(FILE *out, const struct mn_options *o, const char *path) {
     mn_atomic_file_discard(&file);
   }
   if (status == MN_OK && o->c)
-    mn_escape_print(out, "%s: void %s_predict(const float *x, float *y)\n", o->out, e.name);
+    mn_escape_print(out, "%s: void %s_predict(const %s *x, %s *y)\n", o->out, e.name, type_of(&e),
+                    type_of(&e));
   if (status == MN_OK && !o->c)
     mn_escape_print(out, "%s: predict(x), x [n, %ld]\n", o->out, (long)from->model.inputs);
   mn_checkpoint_free(from);

@@ -55,12 +55,17 @@ mn_status mn_files_name(const struct mn_session *s, char out[MN_TEXT_VALUE]) {
 /* ---- checks ---- */
 
 /* Refuses an --out that is also read. */
+static const char *out_name(const struct mn_options *o) {
+  return o->c ? "c" : o->numpy ? "numpy" : "out";
+}
+
 static mn_status check_read(const struct mn_options *o, const char *option, const char *path) {
   struct stat out, other;
   if (!path || stat(o->out, &out) != 0 || stat(path, &other) != 0 || out.st_ino != other.st_ino ||
       out.st_dev != other.st_dev)
     return MN_OK;
-  return mn_fail(MN_USAGE, "--out %s is the same file as %s %s; name another", o->out, option, path);
+  return mn_fail(MN_USAGE, "--%s %s is the same file as %s %s; name another", out_name(o), o->out, option,
+                 path);
 }
 
 static mn_status check_out(const struct mn_options *o) {
@@ -69,13 +74,16 @@ static mn_status check_out(const struct mn_options *o) {
   int there;
   MN_TRY(check_read(o, "--data", o->data));
   MN_TRY(check_read(o, "--run", o->checkpoint));
+  const int logs = o->command == MN_COMMAND_PLOT;
   for (int i = 0; i < o->file_count; i++)
-    MN_TRY(check_read(o, "the log", mn_run_read(log, o->files[i], MN_RUN_LOG)));
+    MN_TRY(check_read(o, logs ? "the log" : "the run's",
+                      mn_run_read(log, o->files[i], logs ? MN_RUN_LOG : MN_RUN_CHECKPOINT)));
   MN_TRY(mn_atomic_file_create(&file, o->out));
   mn_atomic_file_discard(&file);
   MN_TRY(mn_atomic_file_exists(o->out, &there));
   if (o->force || !there) return MN_OK;
-  return mn_fail(MN_NO_CREATE, "--out %s exists; --force replaces it, or name another file", o->out);
+  return mn_fail(MN_NO_CREATE, "--%s %s exists; --force replaces it, or name another file", out_name(o),
+                 o->out);
 }
 
 mn_status mn_files_check(const struct mn_options *o) {

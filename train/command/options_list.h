@@ -187,8 +187,8 @@ OPTION(TEXT, numpy, "numpy", "F.py", EXPORT, 0, 0, 0, NULL,
 OPTION(FLAG, probabilities, "probabilities", NULL, PREDICT, 0, 0, 0, NULL,
        "write the softmax of the outputs as y, of a CSV a column for each class, for a model of classes")
 OPTION(FLAG, outside, "outside", NULL, PREDICT, 0, 0, 0, NULL,
-       "write for each row whether it lies outside the rows to train on, by " TEXT_OF(
-           MN_X_DEVIATIONS) " deviations of a column: 0 or 1")
+       "write for each row whether it lies " TEXT_OF(
+           MN_X_DEVIATIONS) " deviations or more from the mean of a column of the rows to train on: 0 or 1")
 OPTION(TEXT, id, "id", "NAME", PREDICT, 0, 0, 0, NULL,
        "of two CSVs: the column of --data that --out has in place of the rows' numbers", .needs = "data")
 OPTION(FLAG, force, "force", NULL, PREDICT | PLOT | EXPORT, 0, 0, 0, NULL, "replace the file if it exists")

@@ -9,10 +9,9 @@
 
 /* Outputs of a batch. */
 struct mn_outputs {
-  const double *y; /* [count, K] */
-  const uint8_t
-      *outside; /* [count]: 1 for rows that lie MN_X_DEVIATIONS or more outside the rows to train on */
-  int64_t first, count; /* of session->test */
+  const double *y;        /* [count, K] */
+  const uint8_t *outside; /* [count]: 1 for rows MN_X_DEVIATIONS or more from a column's mean */
+  int64_t first, count;   /* of session->test */
 };
 
 /* Calls `take` with the outputs of session->test, batch by batch, and counts the rows that lie outside. An

@@ -14,9 +14,8 @@
 #include "train/fit.h"
 #include "train/prepared.h"
 
-/* By how many deviations a row x, as the model takes it, lies outside the rows to train on: beyond the mean
- * of a column or, of one of 0 and 1, whose variance is mean·(1 − mean), beyond these, since a rare 1 is many
- * deviations off. */
+/* The most deviations by which a row x, as the model takes it, lies from a column's mean or, of a column of 0
+ * and 1, whose variance is mean·(1 − mean), from these, since a rare 1 is many deviations off. */
 static double distance(const struct mn_session *s, const void *x) {
   const struct mn_standard *by = &s->model->standard[MN_X];
   const size_t real = s->model->device->real;

@@ -67,6 +67,8 @@ static mn_status open_several(struct mn_session *s, struct mn_dataset **out, enu
   snprintf(names, sizeof names, "%s", o->y_name);
   for (char *name; status == MN_OK && count < MN_JOINED && (name = strsep(&rest, ","));
        count += parts[count] != NULL) {
+    if (!*name)
+      return mn_fail(MN_USAGE, "--y %s has no name before or behind a comma: leave it out", o->y_name);
     status = mn_dataset_open(&parts[count], o->data, part, o->x_name, name,
                              MN_Y_NUMBERS | (targets ? MN_Y_REQUIRED : 0));
     if (status != MN_OK || !parts[count]) break; /* the file has no such part */
@@ -78,7 +80,7 @@ static mn_status open_several(struct mn_session *s, struct mn_dataset **out, enu
   if (status == MN_OK && count == MN_JOINED && rest)
     status = mn_fail(MN_USAGE, "--y names more than %d datasets; put their targets into one", MN_JOINED);
   if (status == MN_OK && count && all) {
-    status = mn_dataset_join(out, parts, count, 0);
+    status = mn_dataset_join(out, parts, count, NULL);
     if (status == MN_OK) return MN_OK;
   }
   if (status == MN_OK && count) *out = parts[0], parts[0] = NULL, (*out)->outputs = 0;
@@ -109,9 +111,9 @@ static mn_status open_named(struct mn_session *s, struct mn_dataset **out, enum 
 
 static mn_status take_logs(const struct mn_session *s, struct mn_dataset **dataset) {
   if ((*dataset)->classes)
-    return mn_fail(MN_USAGE, "--y-scale log is for targets that are numbers, and those of %s are classes",
-                   s->options.data);
-  return mn_dataset_join(dataset, &(struct mn_dataset *){*dataset}, 1, 1);
+    return mn_fail(MN_USAGE, "--y-scale log is for targets that are numbers, and those of %s are classes%s",
+                   s->options.data, (*dataset)->class_names ? "" : "; --loss mse trains on them as numbers");
+  return mn_dataset_join(dataset, &(struct mn_dataset *){*dataset}, 1, s->options.data);
 }
 
 /* Targets that are not wanted are left out, with a warning, if they cannot be read. */
@@ -137,6 +139,10 @@ static mn_status find_names(struct mn_session *s) {
   if (!s->from && (!o->init || mn_checkpoint_read_config(&init, o->init) != MN_OK)) return MN_OK;
   const struct mn_checkpoint *c = s->from ? s->from : init;
   mn_status status = mn_class_names_copy(&s->class_names, &c->class_names);
+  if (init && (init->log != 0) != (o->y_scale != 0) && init->model.loss == MN_LOSS_MSE)
+    status = mn_fail(MN_USAGE, "--init %s has learnt %s: --y-scale %s goes with it", o->init,
+                     init->log != 0 ? "logarithms of y" : "y, not its logarithms",
+                     init->log != 0 ? "log" : "linear");
   if (c->table && !(s->table = strdup(c->table)) && status == MN_OK)
     status = mn_fail(MN_NO_MEMORY, "no memory for a table of columns");
   mn_checkpoint_free(init);
@@ -340,11 +346,13 @@ void mn_session_announce_rows(const struct mn_session *s) {
   if (s->outside)
     mn_announce(
         o,
-        "note: %ld of %ld rows lie %d deviations or more outside the rows to train on, row %ld by %s: "
-        "predictions are guesses there",
+        "note: %ld of %ld rows lie %d deviations or more from the mean of a column of the rows to train on, "
+        "row %ld by %s: predictions are guesses there",
         (long)s->outside, (long)s->test->rows, MN_X_DEVIATIONS, (long)s->farthest_row,
         mn_show_number(far, s->farthest, 3));
-  if (s->seen >= 0)
+  if (s->from && !s->from->alone && s->from->progress.step == 0)
+    mn_announce(o, "note: %s was stopped before its first step: its weights are random", s->from_path);
+  else if (s->seen >= 0)
     mn_announce(o, "rows: %s%ld, of which %s%ld are rows that the run was trained on",
                 s->looked < s->test->rows ? "of the first " : "", (long)s->looked,
                 strlen(s->from->trained) == 8 * MN_FINGERPRINT_ROWS ? "about " : "", (long)s->seen);

@@ -35,7 +35,7 @@ struct mn_session {
   int64_t whole; /* rows of --data if --validation divided them into train and test; else 0 */
   /* eval, predict: how many of the first `looked` rows the run was trained on; or −1 */
   int64_t seen, looked;
-  int64_t outside, farthest_row; /* predict: rows far outside those to train on, the farthest one, … */
+  int64_t outside, farthest_row; /* predict: rows far from the columns' means, the farthest one, … */
   double farthest;               /* … and by how many deviations it is */
   /* A resumed run: the name and the old value of each option that it changes. */
   struct mn_text changed[MN_CHECKPOINT_OPTIONS];

@@ -199,6 +199,10 @@ static mn_status open_scores(struct run *r) {
                                     : "classes, and y are numbers: loss, r2, rmse and mae are of these");
   if (metric == MN_METRIC_ACCURACY) return MN_OK;
   MN_TRY(mn_scores_open(&r->scores, s->model, s->test->rows));
+  if (metric == MN_METRIC_ROC_AUC && !r->scores.probabilities)
+    return mn_fail(MN_USAGE,
+                   "--metric roc-auc is of at most %d classes, and 2^25 probabilities: log-loss works",
+                   MN_CONFUSION);
   return mn_evaluator_watch(r->evaluator, mn_scores_take, &r->scores);
 }
 
@@ -334,6 +338,11 @@ static mn_status evaluate(struct run *r, int *better) {
   r->trainer->ended = mn_seconds(); /* steps that are under way began now */
   const struct mn_fault *fault = mn_evaluator_fault(r->evaluator, &batches, &all);
   const double value = metric_of(r, &metric);
+  if (isnan(value) && !fault)
+    return mn_fail(MN_BAD_DATA,
+                   "--metric %s has no value for these test rows, of one class or equal targets: "
+                   "another works",
+                   mn_metric_words[r->session.options.metric]);
   *better = metric > p->best; /* NaN is not */
   if (*better)
     p->best = metric, p->best_epoch = p->epoch, r->best_step = epoch_ended(r->trainer) ? 0 : p->step;

@@ -34,16 +34,6 @@ static struct setting left_open(const struct mn_options *o, int index) {
   return s;
 }
 
-/* Whether no setting before does the same. */
-static int is_new(const struct mn_options *o, int index) {
-  const struct setting s = left_open(o, index);
-  for (int i = 0; i < index; i++) {
-    const struct setting t = left_open(o, i);
-    if (s.steps == t.steps && s.decay == t.decay && s.clip == t.clip) return 0;
-  }
-  return 1;
-}
-
 /* Puts a setting into the options of a run over so many rows. Returns its steps, or −1 if they cannot be
  * counted. */
 static int64_t apply(struct mn_options *o, int index, int64_t rows) {
@@ -75,11 +65,21 @@ static int best_of(const struct mn_session *s) {
   return best;
 }
 
-static int is_wanted(const struct mn_session *s, int index) {
+static int is_tried(const struct mn_session *s, int index) {
   const int best = best_of(s);
-  if (!s->options.tune) return index == 0 && isnan(mean_loss(s, index));
-  return isnan(mean_loss(s, index)) && is_new(&s->options, index) &&
-         ((FIRST <= index && index <= LAST) || (best >= 0 && abs(best - index) == 1));
+  return (FIRST <= index && index <= LAST) || (best >= 0 && abs(best - index) == 1);
+}
+
+/* Whether a setting is to be scored: it has no score, and none that has or comes first does the same. */
+static int is_wanted(const struct mn_session *s, int index) {
+  const struct setting a = left_open(&s->options, index);
+  if (!isnan(mean_loss(s, index)) || !is_tried(s, index)) return 0;
+  for (int i = FIRST; i < SETTINGS; i++) {
+    const struct setting b = left_open(&s->options, i);
+    const int same = a.steps == b.steps && a.decay == b.decay && a.clip == b.clip;
+    if (same && i != index && (!isnan(mean_loss(s, i)) || (i < index && is_tried(s, i)))) return 0;
+  }
+  return 1;
 }
 
 static mn_status set(void *session, int index, struct mn_model *model, struct mn_dataset *train,
@@ -97,12 +97,12 @@ static mn_status set(void *session, int index, struct mn_model *model, struct mn
   return status;
 }
 
-/* "fold_0", "fold_1" …: loss and score of each fold. */
+/* "fold_0", "fold_1" …: loss and score of each fold. They do not hold for what is named anew. */
 static void read_scores(struct mn_session *s) {
   for (int i = 0; i < MN_SETTINGS; i++) {
     char name[MN_TEXT_NAME];
     snprintf(name, sizeof name, "fold_%d", i);
-    const char *text = mn_resume_find(s, name);
+    const char *text = s->changes || mn_options_given(&s->options, "data") ? NULL : mn_resume_find(s, name);
     for (int k = 0; k < s->folds; k++) {
       char *end = (char *)(uintptr_t)text;
       struct mn_fold_score *score = &s->scores[i][k];
@@ -158,18 +158,21 @@ mn_status mn_session_tune(struct mn_session *s, const int *stop) {
   if (s->ranks)
     return mn_fail(MN_USAGE, "--%s trains in one process: leave it out among ranks, or name --ranks 1",
                    o->tune ? "tune" : "folds");
-  s->folds = o->folds ? (int)o->folds : FOLDS;
+  s->folds = o->folds ? (int)o->folds : FOLDS, s->chosen = -1;
   read_scores(s);
   if (s->progress.step == 0) MN_TRY(climb(s, stop));
-  s->chosen = best_of(s);
   if (s->progress.step > 0 || __atomic_load_n(stop, __ATOMIC_ACQUIRE)) return MN_OK;
+  s->chosen = best_of(s);
+  if (isinf(mean_loss(s, s->chosen)))
+    return mn_fail(MN_FAILED, "training by folds diverged whatever --clip and the number of steps: a smaller "
+                              "--lr may not");
   s->horizon = apply(o, s->chosen, s->train->rows);
   mn_options_optimizer(o, s->horizon, &optimizer);
   mn_optimizer_close(s->optimizer);
   return mn_optimizer_open(&s->optimizer, s->model, &optimizer);
 }
 
-/* The mean of the scores, and their standard deviation. */
+/* The mean of the scores, and their standard deviation. NaN: a fold has none. */
 static double mean_score(const struct mn_session *s, double *deviation) {
   double mean = 0, sum = 0;
   for (int k = 0; k < s->folds; k++) mean += s->scores[s->chosen][k].score / s->folds;
@@ -180,7 +183,7 @@ static double mean_score(const struct mn_session *s, double *deviation) {
 
 void mn_tune_describe(const struct mn_session *s) {
   const struct mn_options *o = &s->options;
-  char chosen[256] = "", number[MN_SHOWN];
+  char chosen[256] = "", score[96] = "", number[MN_SHOWN];
   double deviation;
   if (!s->folds || s->chosen < 0) return;
   const double mean = mean_score(s, &deviation);
@@ -188,9 +191,10 @@ void mn_tune_describe(const struct mn_session *s) {
   if (o->tune)
     snprintf(chosen, sizeof chosen, "--steps %ld --clip %g --weight-decay %.3g: ", (long)s->horizon,
              o->clip > 0 ? o->clip : 0, s->optimizer->config.rule.weight_decay);
-  mn_announce(o, "%s: %s%s %.4f (deviation %.4f) over %d folds, loss %s", o->tune ? "tune" : "folds", chosen,
-              classes ? "accuracy" : "R2", mean, deviation, s->folds,
-              mn_show_number(number, mean_loss(s, s->chosen), 4));
+  if (!isnan(mean))
+    snprintf(score, sizeof score, "%s %.4f (deviation %.4f), ", classes ? "accuracy" : "R2", mean, deviation);
+  mn_announce(o, "%s: %s%sloss %s over %d folds", o->tune ? "tune" : "folds", chosen, score,
+              mn_show_number(number, mean_loss(s, s->chosen), 4), s->folds);
 }
 
 void mn_tune_report(const struct mn_session *s, struct mn_json *json) {
