@@ -1,5 +1,5 @@
 /* Rows of inputs and targets from any source: an HDF5 file (hdf5/dataset_file.c), arrays of the caller's
- * (arrays.c), a synthetic teacher (synthetic.c), or some rows of another dataset (held_out.c).
+ * (arrays.c), a synthetic teacher (synthetic.c), or other datasets (held_out.c, joined.c).
  *
  * A dataset may be larger than memory: it is read in ranges of rows and does not cache them. */
 #ifndef MN_DATA_DATASET_H

@@ -16,7 +16,7 @@ MN_C void mn_heartbeat(void);
 /* A beat of work whose end is known, of which `done` of `all` pieces are done; `what` says which. */
 MN_C void mn_heartbeat_of(const char *what, int64_t done, int64_t all);
 
-/* From now on mn_heartbeat_of also calls `tell`, in its own thread; NULL: none. Returns what it called. */
+/* mn_heartbeat_of also calls `tell`, in the same thread; NULL ends that. Returns the one before. */
 typedef void mn_teller(const char *what, int64_t done, int64_t all);
 MN_C mn_teller *mn_heartbeat_tell(mn_teller *tell);
 

@@ -260,10 +260,18 @@ static void logarithms_are_undone(void **state) {
     json_t *object = eval(line);
     assert_true(fabs(at(object, "r2", 0) - (1 - error / spread)) < 1e-6);
     assert_true(at(object, "r2", 0) > 0.5 && outputs[0] > 0);
+    snprintf(line, sizeof line, PREDICT "--run log --data %s %s", data, t ? "" : "--y y"); /* named again */
+    run_well(line);
+    assert_int_equal(get("out.h5", "target", H5T_NATIVE_FLOAT, 2, target), HELD);
+    for (int n = 0; n < HELD; n++) assert_true(fabsf(target[n] - prices[row[n]]) <= 1e-6f * target[n]);
     json_decref(object);
     run_well("train --quiet --device cpu --run log --resume --epochs 25");
   }
   assert_complains("classes", run(TRAIN "--y-scale log --data classes.h5"), 64, "--y-scale log|classes.h5");
+  run_well(
+      TRAIN
+      "--y-scale log --standardize no --lr 0.001 --folds 3 --validation 0.1 --data prices.h5 --run plain");
+  assert_complains("no means", run(PREDICT "--run plain --data prices.h5 --outside"), 64, "--outside|plain");
   assert_complains("linear", run(TRAIN "--init log --loss mse --data prices.csv"), 64,
                    "--init log|--y-scale log");
   run_well(TRAIN "--data prices.h5 --run linear");

@@ -106,7 +106,7 @@ mn_status mn_model_spread(double *out, const struct mn_model *model, struct mn_d
   const mn_status status = mn_columns_measure(&c, d, MN_Y, d->rows, stop);
   if (status == MN_OK) *out = 0;
   for (int64_t k = 0; k < cols && status == MN_OK; k++) {
-    const double deviation = unit > 0 ? c.deviation[k] : c.deviation[k] / scale[k];
+    const double deviation = unit > 0 || !scale ? c.deviation[k] : c.deviation[k] / scale[k];
     *out += deviation * deviation / (double)cols;
   }
   mn_columns_free(&c);

@@ -37,11 +37,26 @@ static int after_step(void *folds, const struct mn_trainer *trainer) {
   return stopped(folds);
 }
 
-/* Seven digits of a number, as a file may have it. */
-static double rounded(double value) {
+/* A number with so many digits, as a checkpoint has it. */
+static double rounded(double value, int digits) {
   char text[32];
-  snprintf(text, sizeof text, "%.7g", value);
+  snprintf(text, sizeof text, "%.*g", digits, value);
   return strtod(text, NULL);
+}
+
+static mn_status test(struct mn_model *model, struct mn_dataset *rows, const struct mn_trainer_config *how,
+                      struct mn_fold_score *score) {
+  struct mn_evaluator *evaluator;
+  double loss, accuracy, spread;
+  MN_TRY(mn_evaluator_open(&evaluator, model, rows, how->batch, how->place));
+  mn_status status = mn_evaluate(evaluator, &loss, &accuracy);
+  if (status == MN_OK) status = mn_model_spread(&spread, model, rows, NULL);
+  mn_evaluator_close(evaluator);
+  MN_TRY(status);
+  const double r2 = spread > 0 ? 1 - loss / spread : NAN;
+  score->loss = isnan(loss) ? INFINITY : rounded(loss, MN_FOLD_DIGITS);
+  score->score = rounded(isnan(accuracy) ? r2 : accuracy, MN_SCORE_DIGITS);
+  return MN_OK;
 }
 
 /* Trains the model, and tests it unless it was stopped. */
@@ -51,28 +66,16 @@ static mn_status train(const struct mn_folds *f, struct mn_model *model, int set
   struct mn_trainer_config how;
   struct mn_optimizer *optimizer = NULL;
   struct mn_trainer *trainer = NULL;
-  struct mn_evaluator *evaluator = NULL;
-  double loss = NAN, accuracy = NAN, spread = NAN;
   mn_status status = mn_model_initialise(model, f->seed);
   if (status == MN_OK) status = f->set(f->to, setting, model, parts[MN_PART_TRAIN], &by, &how);
   if (status == MN_OK) status = mn_optimizer_open(&optimizer, model, &by);
   if (status == MN_OK) status = mn_trainer_open(&trainer, model, optimizer, parts[MN_PART_TRAIN], &how, NULL);
   if (status == MN_OK)
     status = mn_trainer_run(trainer, how.schedule.horizon, after_step, (void *)(uintptr_t)f);
-  const int ended = status == MN_FAILED || (status == MN_OK && !stopped(f));
   if (status == MN_FAILED)
-    status = MN_OK; /* it diverged: a loss that nothing is above */
-  else if (ended) {
-    status = mn_evaluator_open(&evaluator, model, parts[MN_PART_TEST], how.batch, MN_PLACE_AUTO);
-    if (status == MN_OK) status = mn_evaluate(evaluator, &loss, &accuracy);
-    if (status == MN_OK) status = mn_model_spread(&spread, model, parts[MN_PART_TEST], NULL);
-  }
-  if (ended && status == MN_OK)
-    *score = (struct mn_fold_score){isnan(loss) ? INFINITY : rounded(loss),
-                                    rounded(!isnan(accuracy) ? accuracy
-                                            : spread > 0     ? 1 - loss / spread
-                                                             : NAN)};
-  mn_evaluator_close(evaluator);
+    *score = (struct mn_fold_score){INFINITY, NAN}, status = MN_OK;
+  else if (status == MN_OK && !stopped(f))
+    status = test(model, parts[MN_PART_TEST], &how, score);
   mn_trainer_close(trainer);
   mn_optimizer_close(optimizer);
   return status;
@@ -105,8 +108,10 @@ static void *run(void *data) {
   if (status == MN_OK) status = work(w, own ? own : device);
   mn_outcome_note(&worker->outcome, status);
   mn_device_close(own);
-  if (status != MN_OK) __atomic_store_n(&w->left, 0, __ATOMIC_RELAXED); /* the others need not go on */
-  __atomic_add_fetch(&w->done, status == MN_OK ? 0 : w->folds->count * w->folds->folds, __ATOMIC_RELAXED);
+  if (status != MN_OK) { /* the others need not go on, nor the thread that waits */
+    __atomic_store_n(&w->left, 0, __ATOMIC_RELAXED);
+    __atomic_store_n(&w->done, w->folds->count * w->folds->folds, __ATOMIC_RELAXED);
+  }
   return NULL;
 }
 
@@ -124,7 +129,6 @@ static mn_status run_all(struct work *w, int workers) {
   if (started > 0) status = MN_OK; /* fewer do it too */
   for (int done;
        started > 0 && (done = __atomic_load_n(&w->done, __ATOMIC_RELAXED)) < all && !stopped(w->folds);) {
-    mn_heartbeat();
     if (tell) tell("trainings by folds", done, all);
     nanosleep(&(struct timespec){.tv_nsec = 1000000}, NULL);
   }
@@ -134,6 +138,20 @@ static mn_status run_all(struct work *w, int workers) {
   }
   mn_heartbeat_tell(tell);
   return status;
+}
+
+/* As many workers as half of the memory that is left holds copies of the rows for, beside the one of all. */
+static mn_status bound_workers(const struct mn_folds *f, int *workers) {
+  const double row = (double)(f->rows->inputs + f->rows->outputs) * sizeof(double);
+  const double bytes = row * (double)f->rows->rows;
+  size_t available;
+  MN_TRY(mn_available_cpu(f->device, &available));
+  if (bytes > (double)available && available > 0)
+    return mn_fail(MN_NO_MEMORY, "folds take a copy of the rows, %.1f MiB, and %.1f MiB are free",
+                   bytes / 0x1p20, (double)available / 0x1p20);
+  const double most = available ? ((double)available / 2 - bytes) / bytes : *workers;
+  *workers = most < 1 ? 1 : most < *workers ? (int)most : *workers;
+  return MN_OK;
 }
 
 /* The rows in memory, for all threads: floats if x and y are stored so, else doubles. *held is to be freed
@@ -163,18 +181,21 @@ static mn_status hold(struct mn_dataset **out, char **held, struct mn_dataset *f
 
 mn_status mn_folds_score(const struct mn_folds *f, struct mn_fold_score scores[][MN_FOLDS_MOST]) {
   const int jobs = f->count * f->folds, cpu = f->device->type == MN_DEVICE_CPU;
-  const int threads = cpu ? mn_threads(f->device) : 1, most = threads < WORKERS_MOST ? threads : WORKERS_MOST;
+  const int threads = cpu ? mn_threads(f->device) : 1;
+  int workers = threads < WORKERS_MOST ? threads : WORKERS_MOST;
   struct mn_dataset *rows = NULL, *parts[MN_FOLDS_MOST][2] = {{NULL}};
   struct work w = {.folds = f, .scores = scores, .parts = parts, .left = jobs};
   MN_REQUIRE(f->folds >= 2 && f->folds <= MN_FOLDS_MOST && f->count <= MN_SETTINGS);
   unsigned char *fold = malloc((size_t)f->rows->rows);
   char *held = NULL;
-  mn_status status = fold ? hold(&rows, &held, f->rows) : mn_fail(MN_NO_MEMORY, "no memory for folds");
+  mn_status status = bound_workers(f, &workers);
+  if (status == MN_OK)
+    status = fold ? hold(&rows, &held, f->rows) : mn_fail(MN_NO_MEMORY, "no memory for folds");
   if (status == MN_OK) status = mn_dataset_deal(fold, rows, f->folds, f->seed);
   for (int i = 0; i < 2 * f->folds && status == MN_OK; i++)
     status = mn_dataset_fold(&parts[i / 2][i % 2], rows, fold, i / 2, (enum mn_part)(i % 2));
   free(fold);
-  if (status == MN_OK) status = run_all(&w, most < jobs ? most : jobs);
+  if (status == MN_OK) status = run_all(&w, workers < jobs ? workers : jobs);
   for (int i = 0; i < 2 * f->folds; i++) mn_dataset_close(parts[i / 2][i % 2]);
   mn_dataset_close(rows);
   free(held);

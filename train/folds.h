@@ -4,7 +4,7 @@
 
 #include "train/defaults.h"
 
-enum { MN_FOLDS_MOST = 10, MN_SETTINGS = 8 };
+enum { MN_FOLDS_MOST = 10, MN_SETTINGS = 8, MN_FOLD_DIGITS = 6, MN_SCORE_DIGITS = 4 };
 
 /* Of a training on all rows but one fold's, on that fold. */
 struct mn_fold_score {
@@ -29,8 +29,8 @@ struct mn_folds {
 };
 
 /* Replaces each of scores[setting][fold] whose loss is NaN; those that *stop leaves out stay NaN. On a CPU
- * trainings run side by side, one on each of the device's threads; on a GPU one after the other. Scores have
- * seven digits. The same seed and rows give the same scores. The rows are copied to memory. */
+ * trainings run side by side, one on each of the device's threads; on a GPU one after the other. Scores are
+ * rounded. The same seed and rows give the same scores. The rows are copied to memory. */
 mn_status mn_folds_score(const struct mn_folds *folds, struct mn_fold_score scores[][MN_FOLDS_MOST]);
 
 #endif

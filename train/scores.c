@@ -39,8 +39,10 @@ mn_status mn_scores_open(struct mn_scores *s, const struct mn_model *model, int6
   if (ranked > 0 && rows <= (1 << 25) / ranked) {
     s->probabilities = calloc((size_t)(rows * ranked), sizeof *s->probabilities);
     s->ranks = calloc((size_t)rows, sizeof *s->ranks);
+    if (!s->probabilities || !s->ranks)
+      return mn_fail(MN_NO_MEMORY, "no memory for the ranks of %ld rows", (long)rows);
   }
-  if (!s->mean || (classes && cols <= MN_CONFUSION && !s->confusion) || !s->probabilities != !s->ranks)
+  if (!s->mean || (classes && cols <= MN_CONFUSION && !s->confusion))
     return mn_fail(MN_NO_MEMORY, "no memory for the scores of %lld outputs", (long long)cols);
   double **const sums[] = {&s->spread,   &s->error, &s->absolute, &s->unit,
                            &s->of_class, &s->right, &s->predicted};
@@ -158,14 +160,13 @@ double mn_scores_recall(const struct mn_scores *s, int64_t k) {
 
 /* Of one class or target. */
 static double one(const struct mn_scores *s, enum mn_metric metric, int64_t k) {
-  const double met = metric == MN_METRIC_F1 ? s->of_class[k] + s->predicted[k] : 0;
   switch (metric) {
   case MN_METRIC_BALANCED_ACCURACY:
     return mn_scores_recall(s, k);
   case MN_METRIC_ROC_AUC:
     return roc_auc(s, k);
   case MN_METRIC_F1:
-    return met > 0 ? 2 * s->right[k] / met : NAN;
+    return 2 * s->right[k] / (s->of_class[k] + s->predicted[k]);
   case MN_METRIC_R2:
     return s->spread[k] > 0 ? 1 - s->error[k] / s->spread[k] : NAN;
   case MN_METRIC_RMSE:

@@ -18,7 +18,7 @@ enum mn_metric {
 };
 extern const char *const mn_metric_words[]; /* NULL behind the last */
 const char *mn_metric_name(enum mn_metric metric);
-int mn_metric_classes(enum mn_metric metric); /* 1: it is of classes, 0: of numbers */
+int mn_metric_classes(enum mn_metric metric); /* 1: it is of classes, 0: of numbers; of the loss 1 */
 int mn_metric_falls(enum mn_metric metric);   /* 1: less is better */
 
 struct mn_scores {

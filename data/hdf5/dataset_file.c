@@ -410,7 +410,6 @@ static mn_status settle(struct dataset_file *d) {
   return MN_OK;
 }
 
-/* Opens the file, and x and y in it; x.object.id stays −1 if the file lacks the split. */
 /* A MAT-file of version 7.3 is HDF5 behind a text, with the sizes of each array in reverse. */
 static mn_status refuse_matlab(const char *path) {
   char start[11] = "";
@@ -422,6 +421,7 @@ static mn_status refuse_matlab(const char *path) {
                 : MN_OK;
 }
 
+/* Opens the file, and x and y in it; x.object.id stays −1 if the file lacks the split. */
 static mn_status open_parts(struct dataset_file *d, enum mn_part part, const char *x_name, const char *y_name,
                             int how) {
   const int y_required = how & MN_Y_REQUIRED;

@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "data/dataset.h"
+#include "kernels/text.h"
 #include "train/command/announce.h"
 #include "train/command/commands.h"
 #include "train/command/outputs.h"
@@ -38,26 +39,20 @@ static void counts(struct mn_json *json, const char *key, const double *values, 
 
 /* For people: a line for each true class, a column for each predicted one, by their names. */
 static void show_confusion(const struct mn_scores *s, const struct mn_class_names *names, FILE *out) {
+  char label[MN_CONFUSION][4 * MN_CLASS_NAME];
   int width = 5;
-  char number[24];
   for (int64_t k = 0; k < s->cols; k++) {
-    const int length = names->count ? (int)strlen(names->names[k]) : 2;
-    width = length > width ? length : width;
+    snprintf(label[k], sizeof label[k], "%ld", (long)k);
+    if (names->count) mn_escape(label[k], sizeof label[k], names->names[k]);
+    if ((int)strlen(label[k]) > width) width = (int)strlen(label[k]);
   }
-  fprintf(out, "%-*s   predicted\n", width, "truth");
-  for (int64_t row = -1; row < s->cols; row++)
-    for (int64_t k = -1; k < s->cols; k++) {
-      const int64_t name = row < 0 ? k : row;
-      snprintf(number, sizeof number, "%ld", (long)name);
-      if (row >= 0 && k >= 0)
-        fprintf(out, "  %*.0f", width, s->confusion[row * s->cols + k]);
-      else
-        fprintf(out, k < 0 ? "%-*s" : "  %*s", width,
-                name < 0       ? ""
-                : names->count ? names->names[name]
-                               : number);
-      if (k == s->cols - 1) fputc('\n', out);
-    }
+  fprintf(out, "%-*s   predicted\n%*s", width, "truth", width, "");
+  for (int64_t k = 0; k < s->cols; k++) fprintf(out, "  %*s", width, label[k]);
+  for (int64_t row = 0; row < s->cols; row++) {
+    fprintf(out, "\n%-*s", width, label[row]);
+    for (int64_t k = 0; k < s->cols; k++) fprintf(out, "  %*.0f", width, s->confusion[row * s->cols + k]);
+  }
+  fputc('\n', out);
 }
 
 /* What is not defined is null: the recall of a class without rows, the R² of a constant target. */

@@ -264,8 +264,9 @@ static mn_status put_numpy(const struct export *e) {
 /* ---- the file ---- */
 
 static mn_status write_file(const struct mn_options *o, struct export *e, struct mn_atomic_file *file) {
-  e->out = fdopen(dup(file->fd), "w");
-  if (!e->out) return mn_fail(MN_NO_MEMORY, "no memory to write %s", o->out);
+  const int copy = dup(file->fd);
+  if (copy < 0 || !(e->out = fdopen(copy, "w")))
+    return mn_fail(MN_NO_MEMORY, "%s cannot be written: %s: close other files", o->out, strerror(errno));
   mn_status status = (o->c ? put_c : put_numpy)(e);
   const int failed = ferror(e->out);
   errno = 0;
@@ -282,8 +283,8 @@ mn_status mn_export(FILE *out, const struct mn_options *o, const char *path) {
   size_t used = 0;
   for (; base[used] && base[used] != '.' && used + 1 < sizeof e.name; used++)
     e.name[used] = isalnum((unsigned char)base[used]) ? base[used] : '_';
-  e.name[used] = 0;
-  if (isdigit((unsigned char)e.name[0]) || !used) e.name[0] = '_';
+  if (used) e.name[used] = 0;
+  if (isdigit((unsigned char)e.name[0])) e.name[0] = '_';
   MN_TRY(mn_checkpoint_load(&from, path));
   e.from = from;
   mn_status status = mn_atomic_file_create(&file, o->out);

@@ -54,11 +54,11 @@ mn_status mn_files_name(const struct mn_session *s, char out[MN_TEXT_VALUE]) {
 
 /* ---- checks ---- */
 
-/* Refuses an --out that is also read. */
 static const char *out_name(const struct mn_options *o) {
   return o->c ? "c" : o->numpy ? "numpy" : "out";
 }
 
+/* Refuses an --out that is also read. */
 static mn_status check_read(const struct mn_options *o, const char *option, const char *path) {
   struct stat out, other;
   if (!path || stat(o->out, &out) != 0 || stat(path, &other) != 0 || out.st_ino != other.st_ino ||

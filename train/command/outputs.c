@@ -187,6 +187,9 @@ mn_status mn_write_outputs(FILE *out, struct mn_session *s) {
     return mn_fail(MN_USAGE,
                    "--probabilities is for classes, but the loss of %s is mse: leave --probabilities out",
                    s->options.checkpoint);
+  if (s->options.outside && !s->model->standard[MN_X].mean)
+    return mn_fail(MN_USAGE, "--outside goes by the columns' means, and %s was trained without: leave it out",
+                   s->from_path);
   if (s->options.id && !mn_csv_named(s->options.out))
     return mn_fail(MN_USAGE, "--id is for a CSV, but --out %s is none: let it end in .csv, or leave --id out",
                    s->options.out);

@@ -21,10 +21,11 @@ static double distance(const struct mn_session *s, const void *x) {
   const size_t real = s->model->device->real;
   const int64_t cols = s->model->config.inputs;
   double most = 0;
-  if (!by->mean || mn_find_outside(x, cols, real, -1, 1) < 0) return 0; /* the scale is MN_X_DEVIATIONS */
+  if (!by->mean || mn_find_outside(x, cols, real, -1, 1) < 0)
+    return 0; /* of scales, which are MN_X_DEVIATIONS deviations */
   for (int64_t c = 0; c < cols; c++) {
     const double mean = by->mean[c], scale = by->scale[c], deviation = scale / MN_X_DEVIATIONS;
-    const int binary = fabs(mean * (1 - mean) - deviation * deviation) < 1e-9;
+    const int binary = fabs(mean * (1 - mean) - deviation * deviation) < 1e-6 * deviation * deviation;
     const double off = mn_real_at(x, real, c) * scale, beyond = fabs(off + mean - 0.5) - 0.5;
     most = fmax(most, (binary ? beyond : fabs(off)) / deviation);
   }

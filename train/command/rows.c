@@ -67,10 +67,10 @@ static mn_status open_several(struct mn_session *s, struct mn_dataset **out, enu
   snprintf(names, sizeof names, "%s", o->y_name);
   for (char *name; status == MN_OK && count < MN_JOINED && (name = strsep(&rest, ","));
        count += parts[count] != NULL) {
-    if (!*name)
-      return mn_fail(MN_USAGE, "--y %s has no name before or behind a comma: leave it out", o->y_name);
-    status = mn_dataset_open(&parts[count], o->data, part, o->x_name, name,
-                             MN_Y_NUMBERS | (targets ? MN_Y_REQUIRED : 0));
+    status = *name
+                 ? mn_dataset_open(&parts[count], o->data, part, o->x_name, name,
+                                   MN_Y_NUMBERS | (targets ? MN_Y_REQUIRED : 0))
+                 : mn_fail(MN_USAGE, "--y %s has no name before or behind a comma: leave it out", o->y_name);
     if (status != MN_OK || !parts[count]) break; /* the file has no such part */
     all = all && parts[count]->outputs > 0;
     if (parts[count]->classes)
@@ -84,7 +84,7 @@ static mn_status open_several(struct mn_session *s, struct mn_dataset **out, enu
     if (status == MN_OK) return MN_OK;
   }
   if (status == MN_OK && count) *out = parts[0], parts[0] = NULL, (*out)->outputs = 0;
-  for (int i = 0; i < count || (i < MN_JOINED && parts[i]); i++) mn_dataset_close(parts[i]);
+  for (int i = 0; i < MN_JOINED; i++) mn_dataset_close(parts[i]);
   return status;
 }
 
@@ -121,7 +121,8 @@ static mn_status open_rows(struct mn_session *s, struct mn_dataset **out, enum m
   const struct mn_options *o = &s->options;
   struct mn_outcome outcome;
   const mn_status status = open_named(s, out, part, targets);
-  if (status == MN_OK && *out && targets && (s->from ? s->from->log != 0 : o->y_scale))
+  const int copied = o->command == MN_COMMAND_PREDICT && out == &s->test; /* to --out, as they are */
+  if (status == MN_OK && *out && targets && !copied && (s->from ? s->from->log != 0 : o->y_scale))
     return take_logs(s, out);
   if (status != MN_BAD_DATA || targets || mn_csv_named(o->data)) return status;
   mn_outcome_note(&outcome, status);
@@ -220,7 +221,7 @@ void mn_session_note_targets(const struct mn_session *s) {
     mn_announce(&s->options,
                 "note: no row to train on has the label %ld: the model has an output for it all the same",
                 (long)missing);
-  if (!d->classes && !s->csv && is_one_hot(d))
+  if (!d->classes && !s->csv && !strchr(s->options.y_name, ',') && is_one_hot(d))
     mn_announce(&s->options,
                 "note: %s is 1 in one column of each row, and else 0: if it says which class, train on "
                 "%s.argmax(axis=1), "

@@ -215,7 +215,7 @@ static mn_status open_rows(struct run *r, const struct mn_options *options) {
   MN_TRY(mn_watchdog_signals(s->from != NULL)); /* reading rows may take long */
   const int *stop = mn_watchdog_stop();
   MN_TRY(mn_session_tune(s, stop));
-  if (s->folds && mn_watchdog_signal()) stop = NULL; /* what was found by then is saved at step 0 */
+  if (s->folds) stop = NULL; /* their scores are saved at step 0 */
   mn_options_trainer(o, s->horizon, &config);
   config.stop = stop;
   r->log_every = o->log_every > 0 ? o->log_every : (s->horizon + 999) / 1000;

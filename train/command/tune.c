@@ -10,7 +10,7 @@
 #include "train/command/session.h"
 #include "train/fit.h"
 
-/* Steps and weight decay times their defaults, and --clip, 0: as it is. */
+/* What the default steps and weight decay are multiplied by, and --clip; 0 leaves that as it is. */
 struct setting {
   double steps, decay, clip;
 };
@@ -120,8 +120,8 @@ int mn_tune_list(const struct mn_session *s, struct mn_text *out) {
     int used = 0, any = 0;
     for (int k = 0; k < s->folds; k++) {
       const struct mn_fold_score *score = &s->scores[i][k];
-      used += snprintf(text->value + used, sizeof text->value - (size_t)used, "%s%.7g %.7g", k ? " " : "",
-                       score->loss, score->score);
+      used += snprintf(text->value + used, sizeof text->value - (size_t)used, "%s%.*g %.*g", k ? " " : "",
+                       MN_FOLD_DIGITS, score->loss, MN_SCORE_DIGITS, score->score);
       any |= !isnan(score->loss);
     }
     snprintf(text->name, sizeof text->name, "fold_%d", i);
@@ -164,8 +164,8 @@ mn_status mn_session_tune(struct mn_session *s, const int *stop) {
   if (s->progress.step > 0 || __atomic_load_n(stop, __ATOMIC_ACQUIRE)) return MN_OK;
   s->chosen = best_of(s);
   if (isinf(mean_loss(s, s->chosen)))
-    return mn_fail(MN_FAILED, "training by folds diverged whatever --clip and the number of steps: a smaller "
-                              "--lr may not");
+    return mn_fail(MN_FAILED, "--%s: training diverged at --lr %g: a smaller rate may not",
+                   o->tune ? "tune" : "folds", o->lr);
   s->horizon = apply(o, s->chosen, s->train->rows);
   mn_options_optimizer(o, s->horizon, &optimizer);
   mn_optimizer_close(s->optimizer);
