@@ -92,6 +92,63 @@ static void config_of(const char *run_folder, const char *name, char out[64]) {
   out[strcspn(out, "\"")] = 0;
 }
 
+/* A fold's score is that of a training on a file of the other rows, tested on these. */
+static void scores_are_those_of_files(void **state) {
+  enum { FOLDS = 3 };
+  static float x[ROWS * I], y[ROWS];
+  static int32_t label[ROWS];
+  for (int classes = 0; classes < 2; classes++) {
+    char line[256], text[256];
+    unsigned char fold[ROWS];
+    struct mn_dataset *whole;
+    snprintf(line, sizeof line,
+             "train --device cpu --quiet --data %s --hidden 16 --epochs 5 --batch 10 --seed 4 --folds %d "
+             "--run folds%d",
+             classes ? "classes.h5" : "numbers.h5", FOLDS, classes);
+    run_well(line);
+    snprintf(line, sizeof line, "info folds%d --json", classes);
+    snprintf(text, sizeof text, "%s", text_after(run_well(line)->out, "\"fold_1\":\""));
+    hid_t file = H5Fopen(classes ? "classes.h5" : "numbers.h5", H5F_ACC_RDONLY, H5P_DEFAULT);
+    hid_t set = H5Dopen2(file, "x", H5P_DEFAULT), of_y = H5Dopen2(file, "y", H5P_DEFAULT);
+    assert_true(H5Dread(set, H5T_NATIVE_FLOAT, H5S_ALL, H5S_ALL, H5P_DEFAULT, x) >= 0);
+    if (classes) assert_true(H5Dread(of_y, H5T_NATIVE_INT32, H5S_ALL, H5S_ALL, H5P_DEFAULT, label) >= 0);
+    if (!classes) assert_true(H5Dread(of_y, H5T_NATIVE_FLOAT, H5S_ALL, H5S_ALL, H5P_DEFAULT, y) >= 0);
+    H5Dclose(set), H5Dclose(of_y), H5Fclose(file);
+    if (classes)
+      assert_int_equal(mn_dataset_labelled(&whole, x, label, ROWS, I), MN_OK);
+    else
+      assert_int_equal(mn_dataset_arrays(&whole, x, y, ROWS, I, 1), MN_OK);
+    assert_int_equal(mn_dataset_deal(fold, whole, FOLDS, 4), MN_OK);
+    mn_dataset_close(whole);
+    char *scores = text;
+    for (int k = 0; k < FOLDS; k++) {
+      file = create_file("parts.h5");
+      for (int test = 0; test < 2; test++) {
+        static float some_x[ROWS * I], some_y[ROWS];
+        static int32_t some_label[ROWS];
+        hsize_t count = 0;
+        for (int n = 0; n < ROWS; n++) {
+          if ((fold[n] == k) != test) continue;
+          memcpy(some_x + count * I, x + n * I, I * sizeof *x);
+          some_y[count] = y[n], some_label[count++] = label[n];
+        }
+        put(file, test ? "test/x" : "train/x", H5T_NATIVE_FLOAT, 2, (hsize_t[]){count, I}, some_x);
+        put(file, test ? "test/y" : "train/y", classes ? H5T_NATIVE_INT32 : H5T_NATIVE_FLOAT, 1, &count,
+            classes ? (void *)some_label : some_y);
+      }
+      H5Fclose(file);
+      const char *out =
+          run_well("train --device cpu --quiet --data parts.h5 --hidden 16 --epochs 5 --batch 10 "
+                   "--seed 4 --json")
+              ->out;
+      const double loss = strtod(text_after(out, "\"test_loss\":"), NULL);
+      const double score = strtod(text_after(out, classes ? "\"test_accuracy\":" : "\"test_r2\":"), NULL);
+      assert_true(fabs(strtod(scores, &scores) - loss) < 1e-5 * loss);
+      assert_true(fabs(strtod(scores, &scores) - score) < 1e-3);
+    }
+  }
+}
+
 /* The run that --tune chose is the run that its options give. */
 static void the_choice_is_its_options(void **state) {
   static const char *const files[] = {"numbers.h5", "classes.h5"};
@@ -237,6 +294,7 @@ static int prepare(void **state) {
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(folds_divide_rows_and_classes),
+      cmocka_unit_test(scores_are_those_of_files),
       cmocka_unit_test(the_choice_is_its_options),
       cmocka_unit_test(the_same_bytes),
       cmocka_unit_test(named_options_stay),
