@@ -108,6 +108,7 @@ $(BUILD)/%.o: %.c $(BUILD)/flags.cc | $(BUILD)/found
 	$(call say,CC,$@)mkdir -p $(@D) && $(CC) $(CFLAGS) -MMD -MP -c -o $@ $<
 DRAWING := $(patsubst %.gp,$(BUILD)/%.o,$(wildcard train/command/*.gp))
 $(DRAWING): $(BUILD)/%.o: %.gp
+$(BUILD)/train/command/export.o: train/command/export.h.in train/command/export.py.in
 # kernels/hopper needs the instructions of sm_90a (wgmma, TMA), which no other GPU can run.
 $(BUILD)/%.cu.o: GENCODE_OF = $(if $(filter kernels/hopper/%,$*),-gencode=arch=compute_90a$(comma)code=sm_90a,$(GENCODE))
 $(BUILD)/%.cu.o: %.cu $(BUILD)/flags.nvcc | $(BUILD)/found

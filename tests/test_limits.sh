@@ -38,7 +38,7 @@ ladder() {
     71) refused=$((refused + 1)) ;;
     *) complain "$words $limit: exit code $code" ;;
     esac
-    [ $code = 0 ] || [ "$(grep -c '' "$folder/err"):$(grep -cE '^minnow: .*(no memory|no .*; |cannot be started)' "$folder/err")" = 1:1 ] || complain "$words $limit: not one line"
+    [ $code = 0 ] || [ "$(grep -c '' "$folder/err"):$(grep -cE '^minnow: .*(no memory|no .*; |MiB free: |cannot be started)' "$folder/err")" = 1:1 ] || complain "$words $limit: not one line"
   done
   [ $((done * refused)) -gt 0 ] || complain "$words: $done times done, $refused times refused"
   passed=$((passed + 1))

@@ -60,7 +60,7 @@ static mn_status run_check(FILE *out, const struct mn_options *o) {
   return status;
 }
 
-enum { STACK = 512, DEEP = 320 }; /* KiB that commands need, and that they use below this */
+enum { STACK = 512, DEEP = 352 }; /* KiB that commands need, and that they use below this */
 
 /* Takes the pages that the stack grows by, since a limit (ulimit -v) that they meet later is a SIGSEGV. */
 static void __attribute__((noinline)) take_stack(void) {

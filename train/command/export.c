@@ -1,4 +1,5 @@
-/* `minnow export`: a model as a header of C, or as Python with numpy, that needs nothing of minnow. */
+/* `minnow export`: a model as a header of C, or as Python with numpy, that needs nothing of minnow. Templates
+ * (export.h.in, export.py.in) have the code; a word between two @ stands for what differs among models. */
 #include <ctype.h>
 #include <errno.h>
 #include <math.h>
@@ -12,56 +13,45 @@
 #include "train/command/commands.h"
 #include "train/model.h"
 
+/* The text of a template, put into the program by the assembler. */
+#define TEMPLATE(name, path)                                                                                 \
+  __asm__(".pushsection .rodata\n" #name ": .incbin \"" path "\"\n.byte 0\n.popsection\n");                  \
+  extern const char name[] __attribute__((visibility("hidden")))
+TEMPLATE(header_template, "train/command/export.h.in");
+TEMPLATE(python_template, "train/command/export.py.in");
+
 struct export {
   FILE *out;
   const struct mn_checkpoint *from;
+  int python;
   char name[64]; /* of the header, as a word of C */
 };
 
-/* Of the parameters, which x and y have too. */
+/* Of the parameters; of a header's x and y too. */
 static const char *type_of(const struct export *e) {
   return e->from->tensors->real == 8 ? "double" : "float";
 }
 
-/* ---- numbers ---- */
-
-/* A constant of C that has the value: "0.1f", and for doubles "0.1". */
-static void put_constant(FILE *out, const void *values, size_t real, int64_t i) {
-  char text[40];
-  snprintf(text, sizeof text, "%.*g", real == 8 ? 17 : 9, mn_real_at(values, real, i));
-  fprintf(out, "%s%s%s", text, strpbrk(text, ".e") ? "" : ".0", real == 8 ? "" : "f");
-}
-
-static void put_array(const struct export *e, const char *name, int number, const void *values, size_t real,
-                      int64_t count) {
-  fprintf(e->out, "static const %s %s_%s", real == 8 ? "double" : "float", e->name, name);
-  if (number >= 0) fprintf(e->out, "%d", number);
-  fprintf(e->out, "[%lld] = {", (long long)count);
-  for (int64_t i = 0; i < count; i++) {
-    fputs(i == 0 ? "\n    " : i % 8 ? ", " : ",\n    ", e->out);
-    put_constant(e->out, values, real, i);
-  }
-  fputs("};\n", e->out);
-}
-
-/* The bytes of an array, which numpy takes as they are. */
-static void put_bytes(const struct export *e, const void *values, size_t real, int64_t rows, int64_t cols) {
-  fprintf(e->out, "_array(\"<f%d\", (", (int)real);
-  if (rows > 1) fprintf(e->out, "%lld, ", (long long)rows);
-  fprintf(e->out, "%lld,), \"", (long long)cols);
-  for (size_t i = 0; i < (size_t)(rows * cols) * real; i++)
+/* Numbers of `real` bytes: constants of C that have their values; to numpy their bytes. */
+static void put_values(const struct export *e, const void *values, size_t real, int64_t count) {
+  if (e->python) fprintf(e->out, "_array(\"<f%d\", \"", (int)real);
+  for (size_t i = 0; e->python && i < (size_t)count * real; i++)
     fprintf(e->out, "%02x", ((const uint8_t *)values)[i]);
-  fputs("\")", e->out);
+  if (e->python) fputs("\")", e->out);
+  for (int64_t i = 0; !e->python && i < count; i++) {
+    char text[40];
+    snprintf(text, sizeof text, "%.*g", real == 8 ? 17 : 9, mn_real_at(values, real, i));
+    fprintf(e->out, "%s%s%s%s", i % 8 ? " " : "\n    ", text, strpbrk(text, ".e") ? "" : ".0",
+            real == 8 ? "" : "f");
+    if (i + 1 < count) fputc(',', e->out);
+  }
 }
 
-/* ---- what inputs and outputs are ---- */
+/* ---- texts ---- */
 
+/* A name in a comment, which it must not end. */
 static void put_name(const struct export *e, const char *text) {
-  for (; *text; text++) { /* no name ends a comment, or a text of Python */
-    const int ends = (*text == '/' && text[1] == '*') || (*text == '*' && text[1] == '/') ||
-                     (*text == '?' && text[1] == '?');
-    fputc(ends || strchr("\"\\\n\r", *text) ? '_' : *text, e->out);
-  }
+  for (; *text; text++) fputc(strchr("*\"\\?\n\r", *text) ? '_' : *text, e->out);
 }
 
 /* A text as C and Python write it. */
@@ -73,191 +63,142 @@ static void put_text(const struct export *e, const char *text) {
   fputc('"', e->out);
 }
 
-static void put_classes(const struct export *e) {
-  for (int64_t k = 0; k < e->from->class_names.count; k++)
-    fputs(k ? ", " : "", e->out), put_text(e, e->from->class_names.names[k]);
+/* Begins the line of an input, "x[3]: ". */
+static void begin_line(const struct export *e, int64_t *at) {
+  fprintf(e->out, "%sx[%lld]: ", e->python ? "" : " * ", (long long)(*at)++);
 }
 
 /* A line for each input of a CSV's columns. */
-static void put_columns(const struct export *e, const char *line, const struct mn_table *table) {
+static void put_columns(const struct export *e, const struct mn_table *table) {
   int64_t at = 0;
-  for (int c = 0; c < table->count; c++) {
-    const struct mn_table_column *t = &table->columns[c];
+  for (const struct mn_table_column *t = table->columns; t < table->columns + table->count; t++) {
     const int64_t words = t->kind == MN_COLUMN_WORDS ? t->words.count : 0, own = mn_column_width(t) - t->gaps;
-    for (int64_t k = 0; k < own && !t->target; k++, at++) {
-      fprintf(e->out, "%sx[%lld]: ", line, (long long)at);
-      if (words) fputs("1 if ", e->out);
-      put_name(e, t->name);
-      if (t->kind == MN_COLUMN_DATE) fputs(", days since 1970", e->out);
-      if (words)
-        fputs(" is ", e->out), put_name(e, t->words.names[words > 2 ? k : words - 1]),
-            fputs(", else 0", e->out);
+    for (int64_t k = 0; k < own && !t->target; k++) {
+      begin_line(e, &at);
+      fputs(words ? "1 if " : "", e->out), put_name(e, t->name);
+      if (words) fputs(" is ", e->out), put_name(e, t->words.names[words > 2 ? k : words - 1]);
+      fputs(words ? ", else 0" : t->kind == MN_COLUMN_DATE ? ", days since 1970" : "", e->out);
       if (t->gaps && words <= 2) fprintf(e->out, "; if it is missing %.9g", t->mean);
       fputc('\n', e->out);
     }
     if (!t->gaps || t->target) continue;
-    fprintf(e->out, "%sx[%lld]: 1 if ", line, (long long)at++);
-    put_name(e, t->name), fputs(" is missing, else 0\n", e->out);
+    begin_line(e, &at);
+    fputs("1 if ", e->out), put_name(e, t->name), fputs(" is missing, else 0\n", e->out);
   }
 }
 
-static mn_status put_meaning(const struct export *e, const char *line) {
-  const struct mn_checkpoint *c = e->from;
+static mn_status put_meaning(const struct export *e) {
   struct mn_table table = {0};
-  mn_status status = c->table ? mn_table_parse(&table, c->table) : MN_OK;
-  if (status == MN_OK) put_columns(e, line, &table);
+  mn_status status = e->from->table ? mn_table_parse(&table, e->from->table) : MN_OK;
+  if (status == MN_OK) put_columns(e, &table);
   mn_table_free(&table);
-  fprintf(e->out, "%s%s\n", line,
-          c->model.loss == MN_LOSS_CROSS_ENTROPY
+  fprintf(e->out, "%s%s\n%s", e->python ? "" : " * ",
+          e->from->model.loss == MN_LOSS_CROSS_ENTROPY
               ? "The largest y is the class; softmax makes probabilities of them."
-              : "y is in the units of the targets.");
+              : "y is in the units of the targets.",
+          e->python ? "" : " ");
   return status;
 }
 
-/* ---- C ---- */
+static void put_class(const struct export *e) {
+  const struct mn_class_names *names = &e->from->class_names;
+  if (!e->python && names->count)
+    fprintf(e->out, "\nstatic inline const char *%s_class(int k) {\n  static const char *const names[] = {",
+            e->name);
+  for (int64_t k = 0; k < names->count; k++) fputs(k ? ", " : "", e->out), put_text(e, names->names[k]);
+  if (!e->python && names->count) fputs("};\n  return names[k];\n}\n", e->out);
+}
 
-static const char c_parts[] =
-    "static inline void NAME_linear(const REAL *weight, const REAL *bias, int inputs, int outputs,\n"
-    "                               const REAL *x, REAL *y) {\n"
-    "  for (int k = 0; k < outputs; k++) {\n"
-    "    double sum = bias[k];\n"
-    "    for (int i = 0; i < inputs; i++) sum += (double)weight[(long)k * inputs + i] * x[i];\n"
-    "    y[k] = (REAL)sum;\n"
-    "  }\n"
-    "}\n\n"
-    "static inline void NAME_block(const REAL *weight, const REAL *bias, const REAL *gamma, const REAL "
-    "*beta,\n"
-    "                              int inputs, int channels, const REAL *x, REAL *y) {\n"
-    "  const int size = channels / NAME_groups;\n"
-    "  NAME_linear(weight, bias, inputs, channels, x, y);\n"
-    "  for (int first = 0; first < channels; first += size) {\n"
-    "    double mean = 0, variance = 0;\n"
-    "    for (int k = first; k < first + size; k++) mean += y[k] / (double)size;\n"
-    "    for (int k = first; k < first + size; k++) variance += (y[k] - mean) * (y[k] - mean) / size;\n"
-    "    for (int k = first; k < first + size; k++) {\n"
-    "      const double v = (y[k] - mean) / sqrt(variance + NAME_eps) * gamma[k] + beta[k];\n"
-    "      y[k] = (REAL)(2 * (v > 0 ? v : NAME_slope * v));\n"
-    "    }\n"
-    "  }\n"
-    "}\n\n";
+/* ---- layers ---- */
 
-/* Writes a text in which NAME is the header's name and REAL the type of the parameters. */
-static void put_code(const struct export *e, const char *text) {
-  for (; *text; text++)
-    if (strncmp(text, "NAME", 4) == 0 || strncmp(text, "REAL", 4) == 0)
-      fputs(*text == 'N' ? e->name : type_of(e), e->out), text += 3;
+static const char *const parts[] = {"weight", "bias", "gamma", "beta"}; /* of a layer, as the tensors stand */
+
+static void put_parameters(const struct export *e) {
+  for (int i = 0; i < e->from->tensor_count; i++) {
+    const struct mn_checkpoint_tensor *t = &e->from->tensors[i];
+    const int64_t count = t->rows * t->cols;
+    if (e->python)
+      fputs(i % 4 ? ", " : "  (", e->out);
     else
-      fputc(*text, e->out);
+      fprintf(e->out, "static const %s %s_%s%d[%lld] = {", type_of(e), e->name, parts[i % 4], i / 4,
+              (long long)count);
+    put_values(e, t->value, t->real, count);
+    if (!e->python) fputs("};\n", e->out);
+    if (e->python && (i % 4 == 3 || i + 1 == e->from->tensor_count)) fputs("),\n", e->out);
+  }
 }
 
-/* The layers in turn, from a to b and back; returns the buffer that has the outputs. */
-static char put_layers(const struct export *e) {
+/* A call for each layer, from a to b and back. */
+static void put_layers(const struct export *e) {
   const struct mn_model_config *m = &e->from->model;
-  int64_t width = m->inputs;
-  char from = 'a';
-  for (int i = 0; i < m->depth; i++, from ^= 'a' ^ 'b') {
-    fprintf(e->out, "  %s_block(%s_weight%d, %s_bias%d, %s_gamma%d, %s_beta%d, %lld, %lld, %c, %c);\n",
-            e->name, e->name, i, e->name, i, e->name, i, e->name, i, (long long)width,
-            (long long)m->hidden[i], from, from ^ 'a' ^ 'b');
-    width = m->hidden[i];
+  for (int l = 0; l < m->depth + (m->head > 0); l++) {
+    fprintf(e->out, "  %s_%s(", e->name, l < m->depth ? "block" : "linear");
+    for (int i = 0; i < (l < m->depth ? 4 : 2); i++) fprintf(e->out, "%s_%s%d, ", e->name, parts[i], l);
+    fprintf(e->out, "%lld, %lld, %s);\n", (long long)(l ? m->hidden[l - 1] : m->inputs),
+            (long long)(l < m->depth ? m->hidden[l] : m->head), l % 2 ? "b, a" : "a, b");
   }
-  if (!m->head) return from;
-  fprintf(e->out, "  %s_linear(%s_weight%d, %s_bias%d, %lld, %lld, %c, %c);\n", e->name, e->name,
-          (int)m->depth, e->name, (int)m->depth, (long long)width, (long long)m->head, from,
-          from ^ 'a' ^ 'b');
-  return from ^ 'a' ^ 'b';
 }
 
-static mn_status put_c(const struct export *e) {
-  static const char *const parts[] = {"weight", "bias", "gamma", "beta"};
-  const struct mn_checkpoint *c = e->from;
-  const struct mn_model_config *m = &c->model;
-  const struct mn_checkpoint_tensor *x = c->standard[MN_X], *y = c->standard[MN_Y];
-  int64_t widest = m->inputs > m->head ? m->inputs : m->head;
-  for (int i = 0; i < m->depth; i++) widest = m->hidden[i] > widest ? m->hidden[i] : widest;
-  fprintf(e->out, "/* A network that minnow %s trained. %s_predict computes y [%lld] of x [%lld].\n",
-          MINNOW_VERSION, e->name, (long long)mn_model_outputs(m), (long long)m->inputs);
-  MN_TRY(put_meaning(e, " * "));
-  put_code(e, " */\n#ifndef NAME_predict_h\n#define NAME_predict_h\n\n#include <math.h>\n\n");
-  fprintf(e->out, "enum { %s_inputs = %lld, %s_outputs = %lld, %s_groups = %lld };\n", e->name,
-          (long long)m->inputs, e->name, (long long)mn_model_outputs(m), e->name, (long long)m->groups);
-  char eps[MN_JSON_REAL], slope[MN_JSON_REAL];
-  mn_json_show_real(eps, sizeof eps, m->eps), mn_json_show_real(slope, sizeof slope, m->slope);
-  fprintf(e->out, "static const double %s_eps = %s, %s_slope = %s;\n", e->name, eps, e->name, slope);
-  for (int side = 0; side < MN_SIDES; side++)
-    for (int k = 0; k < 2 && c->standard[side][0].value; k++)
-      put_array(e, (const char *[]){"mean", "scale", "y_mean", "y_scale"}[2 * side + k], -1,
-                c->standard[side][k].value, 8, c->standard[side][k].cols);
-  for (int i = 0; i < c->tensor_count; i++) {
-    const struct mn_checkpoint_tensor *t = &c->tensors[i];
-    put_array(e, parts[i % 4], i / 4, t->value, t->real, t->rows * t->cols);
-  }
-  fputc('\n', e->out);
-  put_code(e, c_parts);
-  put_code(e, "static inline void NAME_predict(const REAL *x, REAL *y) {\n");
-  fprintf(e->out, "  %s a[%lld], b[%lld];\n", type_of(e), (long long)widest, (long long)widest);
-  put_code(
-      e,
-      x->value
-          ? "  for (int i = 0; i < NAME_inputs; i++) a[i] = (REAL)((x[i] - NAME_mean[i]) / NAME_scale[i]);\n"
-          : "  for (int i = 0; i < NAME_inputs; i++) a[i] = x[i];\n");
-  const char last = put_layers(e);
-  fprintf(e->out, "  for (int k = 0; k < %s_outputs; k++) y[k] = (%s)%s(%c[k]", e->name, type_of(e),
-          c->log != 0 ? "exp" : "", last);
-  if (y->value) fprintf(e->out, " * %s_y_scale[k] + %s_y_mean[k]", e->name, e->name);
-  fputs(");\n}\n", e->out);
-  if (c->class_names.count) {
-    put_code(e, "\nstatic inline const char *NAME_class(int k) {\n  static const char *const names[] = {");
-    put_classes(e);
-    fputs("};\n  return names[k];\n}\n", e->out);
-  }
-  put_code(e, "\n#endif\n");
+/* What x or y is standardised by; without, 0 and 1. */
+static mn_status put_standard(const struct export *e, int side, int scale) {
+  const struct mn_checkpoint_tensor *t = &e->from->standard[side][scale];
+  double *values = t->value ? NULL : malloc((size_t)t->cols * sizeof *values);
+  if (!t->value && !values) return mn_fail(MN_NO_MEMORY, "no memory for %ld columns", (long)t->cols);
+  for (int64_t i = 0; values && i < t->cols; i++) values[i] = scale;
+  put_values(e, values ? values : t->value, sizeof *values, t->cols);
+  free(values);
   return MN_OK;
 }
 
-/* ---- Python ---- */
+/* ---- words of a template ---- */
 
-static mn_status put_numpy(const struct export *e) {
-  const struct mn_checkpoint *c = e->from;
-  const struct mn_model_config *m = &c->model;
-  const int real = (int)c->tensors->real;
-  fprintf(e->out, "\"\"\"A network that minnow %s trained. predict computes y [n, %lld] of x [n, %lld].\n",
-          MINNOW_VERSION, (long long)mn_model_outputs(m), (long long)m->inputs);
-  MN_TRY(put_meaning(e, ""));
-  fputs(
-      "\"\"\"\nimport numpy as np\n\n\ndef _array(kind, shape, text):\n"
-      "  return np.frombuffer(bytes.fromhex(text), kind).reshape(shape)\n\n\nLAYERS = [  # weight, bias; of "
-      "blocks also gamma, beta\n",
-      e->out);
-  for (int i = 0; i < c->tensor_count; i++) {
-    const struct mn_checkpoint_tensor *t = &c->tensors[i];
-    fputs(i % 4 ? ", " : "  (", e->out);
-    put_bytes(e, t->value, t->real, t->rows, t->cols);
-    if (i % 4 == 3 || i == c->tensor_count - 1) fputs("),\n", e->out);
-  }
-  fputs("]\n", e->out);
-  for (int side = 0; side < MN_SIDES; side++)
-    for (int k = 0; k < 2; k++) {
-      const struct mn_checkpoint_tensor *t = &c->standard[side][k];
-      fprintf(e->out, "%s = ", (const char *[]){"MEAN", "SCALE", "Y_MEAN", "Y_SCALE"}[2 * side + k]);
-      if (t->value)
-        put_bytes(e, t->value, 8, 1, t->cols);
-      else
-        fprintf(e->out, "%d.0", k);
-      fputc('\n', e->out);
+static mn_status put_word(const struct export *e, const char *word) {
+  const struct mn_model_config *m = &e->from->model;
+  const int layers = (int)m->depth + (m->head > 0);
+  int64_t widest = m->inputs > m->head ? m->inputs : m->head;
+  for (int i = 0; i < m->depth; i++) widest = m->hidden[i] > widest ? m->hidden[i] : widest;
+  const struct {
+    const char *word;
+    int64_t number;
+  } numbers[] = {
+      {"inputs", m->inputs}, {"outputs", mn_model_outputs(m)}, {"groups", m->groups}, {"widest", widest}};
+  const struct {
+    const char *word, *text;
+  } texts[] = {{"version", MINNOW_VERSION},
+               {"net", e->name},
+               {"real", type_of(e)},
+               {"last", layers % 2 ? "b" : "a"},
+               {"exp", e->from->log == 0 ? ""
+                       : e->python       ? "np.exp"
+                                         : "exp"}};
+  for (size_t i = 0; i < sizeof numbers / sizeof *numbers; i++)
+    if (strcmp(word, numbers[i].word) == 0) fprintf(e->out, "%lld", (long long)numbers[i].number);
+  for (size_t i = 0; i < sizeof texts / sizeof *texts; i++)
+    if (strcmp(word, texts[i].word) == 0) fputs(texts[i].text, e->out);
+  char real[MN_JSON_REAL];
+  mn_json_show_real(real, sizeof real, strcmp(word, "eps") == 0 ? m->eps : m->slope);
+  if (strcmp(word, "eps") == 0 || strcmp(word, "slope") == 0) fputs(real, e->out);
+  if (strcmp(word, "parameters") == 0) put_parameters(e);
+  if (strcmp(word, "layers") == 0) put_layers(e);
+  if (strcmp(word, "class") == 0) put_class(e);
+  if (strcmp(word, "meaning") == 0) return put_meaning(e);
+  if (strncmp(word, "x_", 2) == 0 || strncmp(word, "y_", 2) == 0)
+    return put_standard(e, *word == 'x' ? MN_X : MN_Y, word[2] == 's');
+  return MN_OK;
+}
+
+/* An @ that no word follows stays. */
+static mn_status put_template(const struct export *e) {
+  for (const char *at = e->python ? python_template : header_template; *at; at++) {
+    char word[16];
+    int length = 0;
+    if (sscanf(at, "@%15[a-z_]@%n", word, &length) == 1 && length > 0) {
+      MN_TRY(put_word(e, word));
+      at += length - 1;
+    } else {
+      fputc(*at, e->out);
     }
-  if (c->class_names.count) fputs("CLASSES = [", e->out), put_classes(e), fputs("]\n", e->out);
-  fprintf(e->out,
-          "\n\ndef predict(x):\n  x = ((np.asarray(x, float) - MEAN) / SCALE).astype(\"f%d\")\n"
-          "  for weight, bias, *norm in LAYERS:\n    x = x @ weight.reshape(len(bias), -1).T + bias\n    if "
-          "norm:\n"
-          "      z = x.reshape(len(x), %lld, -1).astype(float)\n"
-          "      z = (z - z.mean(2, keepdims=True)) / np.sqrt(z.var(2, keepdims=True) + %.17g)\n"
-          "      v = z.reshape(x.shape) * norm[0] + norm[1]\n      x = (2 * np.where(v > 0, v, %.17g * "
-          "v)).astype(\"f%d\")\n"
-          "  return %s\n",
-          real, (long long)m->groups, m->eps, m->slope, real,
-          c->log != 0 ? "np.exp(x * Y_SCALE + Y_MEAN)" : "x * Y_SCALE + Y_MEAN");
+  }
   return MN_OK;
 }
 
@@ -267,18 +208,18 @@ static mn_status write_file(const struct mn_options *o, struct export *e, struct
   const int copy = dup(file->fd);
   if (copy < 0 || !(e->out = fdopen(copy, "w")))
     return mn_fail(MN_NO_MEMORY, "%s cannot be written: %s: close other files", o->out, strerror(errno));
-  mn_status status = (o->c ? put_c : put_numpy)(e);
+  mn_status status = put_template(e);
   const int failed = ferror(e->out);
   errno = 0;
   if ((fclose(e->out) != 0 || failed) && status == MN_OK)
     status = mn_atomic_file_fail("write", o->out, errno ? errno : EIO);
-  return status;
+  return status == MN_OK ? mn_atomic_file_publish(file, o->force) : status;
 }
 
 mn_status mn_export(FILE *out, const struct mn_options *o, const char *path) {
   struct mn_checkpoint *from;
   struct mn_atomic_file file;
-  struct export e = {.name = "net"};
+  struct export e = {.python = o->numpy != NULL, .name = "net"};
   const char *base = basename(o->out);
   size_t used = 0;
   for (; base[used] && base[used] != '.' && used + 1 < sizeof e.name; used++)
@@ -290,8 +231,7 @@ mn_status mn_export(FILE *out, const struct mn_options *o, const char *path) {
   mn_status status = mn_atomic_file_create(&file, o->out);
   if (status == MN_OK) {
     status = write_file(o, &e, &file);
-    if (status == MN_OK) status = mn_atomic_file_publish(&file, o->force);
-    mn_atomic_file_discard(&file);
+    mn_atomic_file_discard(&file); /* once it is published, this does nothing */
   }
   if (status == MN_OK && o->c)
     mn_escape_print(out, "%s: void %s_predict(const %s *x, %s *y)\n", o->out, e.name, type_of(&e),
