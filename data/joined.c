@@ -13,7 +13,7 @@ struct joined {
   struct mn_dataset *parts[MN_JOINED]; /* owned */
 };
 
-/* In place. */
+/* Replaces targets by their logarithms. */
 static mn_status take_logs(const struct joined *j, int64_t first, int64_t values, size_t real, void *y) {
   for (int64_t i = 0; i < values; i++) {
     const double value = mn_real_at(y, real, i);

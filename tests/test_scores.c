@@ -73,7 +73,7 @@ static void check_class(struct mn_scores *s, const struct drawn *d, double p[ROW
     }
   }
   if (d->cols > 2 || k == 1) assert_near(mn_scores_of(s, MN_METRIC_ROC_AUC, k), won / pairs);
-  assert_near(mn_scores_recall(s, k), right / of_class);
+  assert_near(mn_scores_of(s, MN_METRIC_BALANCED_ACCURACY, k), right / of_class);
   assert_near(mn_scores_of(s, MN_METRIC_F1, k),
               of_class + predicted > 0 ? 2 * right / (of_class + predicted) : NAN);
 }
@@ -112,7 +112,8 @@ static void scores_are_their_definitions(void **state) {
         check_class(&s, &d, p, k);
       else
         check_target(&s, &d, k);
-      if (d.classes && s.of_class[k] > 0) present++, recalls += mn_scores_recall(&s, k);
+      if (d.classes && s.of_class[k] > 0)
+        present++, recalls += mn_scores_of(&s, MN_METRIC_BALANCED_ACCURACY, k);
     }
     if (d.classes) {
       assert_near(mn_scores_of(&s, MN_METRIC_LOG_LOSS, -1), log_loss / weight);

@@ -147,7 +147,9 @@ static mn_status bound_workers(const struct mn_folds *f, int *workers) {
   size_t available;
   MN_TRY(mn_available_cpu(f->device, &available));
   if (bytes > (double)available && available > 0)
-    return mn_fail(MN_NO_MEMORY, "folds take a copy of the rows, %.1f MiB, and %.1f MiB are free",
+    return mn_fail(MN_NO_MEMORY,
+                   "folds take a copy of the rows, %.1f MiB, and %.1f MiB are free: leave --tune and --folds "
+                   "out, or give fewer rows",
                    bytes / 0x1p20, (double)available / 0x1p20);
   const double most = available ? ((double)available / 2 - bytes) / bytes : *workers;
   *workers = most < 1 ? 1 : most < *workers ? (int)most : *workers;

@@ -6,11 +6,10 @@
 
 enum { MN_FOLDS_MOST = 10, MN_SETTINGS = 8, MN_FOLD_DIGITS = 6, MN_SCORE_DIGITS = 4 };
 
-/* Of a training on all rows but one fold's, on that fold. */
+/* How a training on all rows but one fold's does on that fold. */
 struct mn_fold_score {
-  double loss; /* the mean; NaN: not trained yet; infinite: it diverged, or its loss is not finite */
-  double
-      score; /* accuracy, or R² of numbers, of several weighed by their variances; NaN: they are all equal */
+  double loss;  /* the mean; NaN: not trained yet; infinite: it diverged, or its loss is not finite */
+  double score; /* accuracy or R², of several targets weighed by their variances; NaN: these are 0 */
 };
 
 struct mn_folds {
@@ -20,8 +19,7 @@ struct mn_folds {
   uint64_t seed;                    /* of the folds and the weights */
   int folds;                        /* 2 to MN_FOLDS_MOST */
   int count, settings[MN_SETTINGS]; /* to be scored, longer ones last */
-  /* Standardises the model by its rows to train on, and sets what it is trained with. Several threads call
-   * it. */
+  /* Standardises a model by its rows to train on, and sets how it is trained; several threads call it. */
   mn_status (*set)(void *to, int setting, struct mn_model *model, struct mn_dataset *train,
                    struct mn_optimizer_config *optimizer, struct mn_trainer_config *trainer);
   void *to;

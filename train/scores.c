@@ -34,7 +34,7 @@ mn_status mn_scores_open(struct mn_scores *s, const struct mn_model *model, int6
                                                                                                   : cols;
   const size_t count = (size_t)cols;
   *s = (struct mn_scores){.classes = classes, .cols = cols, .ranked = ranked, .room = rows};
-  s->mean = calloc(8 * count, sizeof *s->mean);
+  s->mean = calloc(9 * count, sizeof *s->mean);
   if (classes && cols <= MN_CONFUSION) s->confusion = calloc(count * count, sizeof *s->confusion);
   if (ranked > 0 && rows <= (1 << 25) / ranked) {
     s->probabilities = calloc((size_t)(rows * ranked), sizeof *s->probabilities);
@@ -44,8 +44,8 @@ mn_status mn_scores_open(struct mn_scores *s, const struct mn_model *model, int6
   }
   if (!s->mean || (classes && cols <= MN_CONFUSION && !s->confusion))
     return mn_fail(MN_NO_MEMORY, "no memory for the scores of %lld outputs", (long long)cols);
-  double **const sums[] = {&s->spread,   &s->error, &s->absolute, &s->unit,
-                           &s->of_class, &s->right, &s->predicted};
+  double **const sums[] = {&s->spread,   &s->error, &s->absolute,  &s->unit,
+                           &s->of_class, &s->right, &s->predicted, &s->softmax};
   for (size_t i = 0; i < sizeof sums / sizeof *sums; i++) *sums[i] = s->mean + (i + 1) * count;
   const struct mn_standard *by = &model->standard[MN_Y];
   for (int64_t k = 0; k < cols; k++) {
@@ -86,19 +86,18 @@ void mn_softmax(double *p, const double *y, int64_t cols) {
 
 static void add_class(struct mn_scores *s, const double *y, int32_t label, double weight) {
   const int32_t predicted = mn_class_of(y, s->cols);
-  const double largest = y[predicted];
-  double sum = 0;
-  for (int64_t k = 0; k < s->cols; k++) sum += exp(y[k] - largest);
-  s->log_loss -= weight * log(fmin(fmax(exp(y[label] - largest) / sum, DBL_EPSILON), 1));
+  mn_softmax(s->softmax, y, s->cols);
+  s->log_loss -= weight * log(fmax(s->softmax[label], DBL_EPSILON));
   s->of_class[label] += weight;
   s->predicted[predicted] += weight;
   s->right[label] += label == predicted ? weight : 0;
   if (s->confusion) s->confusion[label * s->cols + predicted] += weight;
   if (!s->probabilities) return;
-  MN_REQUIRE(s->rows <= s->room);
-  double *const p = s->probabilities + (s->rows - 1) * s->ranked;
-  for (int64_t k = 0; k < s->ranked; k++) p[k] = exp(y[s->ranked == 1 ? s->cols - 1 : k] - largest) / sum;
-  s->ranks[s->rows - 1] = (struct mn_rank){.row = s->rows - 1, .weight = weight, .label = label};
+  const int64_t row = s->rows - 1;
+  MN_REQUIRE(row < s->room);
+  for (int64_t k = 0; k < s->ranked; k++) /* the last alone of two classes */
+    s->probabilities[row * s->ranked + k] = s->softmax[s->cols - s->ranked + k];
+  s->ranks[row] = (struct mn_rank){.row = row, .weight = weight, .label = label};
 }
 
 /* Welford's update, in which targets that are all equal have a spread of exactly 0. */
@@ -154,15 +153,11 @@ static double roc_auc(const struct mn_scores *s, int64_t k) {
   return sum / ((s->weight - below) * below);
 }
 
-double mn_scores_recall(const struct mn_scores *s, int64_t k) {
-  return s->right[k] / s->of_class[k];
-}
-
-/* Of one class or target. */
+/* A score of class or target k alone. */
 static double one(const struct mn_scores *s, enum mn_metric metric, int64_t k) {
   switch (metric) {
   case MN_METRIC_BALANCED_ACCURACY:
-    return mn_scores_recall(s, k);
+    return s->right[k] / s->of_class[k];
   case MN_METRIC_ROC_AUC:
     return roc_auc(s, k);
   case MN_METRIC_F1:

@@ -31,6 +31,7 @@ struct mn_scores {
   double *unit; /* [K]: powers of two near the target's scale, in which squares neither vanish nor overflow */
   /* [K] each, for classes: the weight of their rows, of those predicted right, and of all predicted so */
   double *of_class, *right, *predicted;
+  double *softmax;       /* [K], of the row at hand */
   double *confusion;     /* [K, K]: row label, column prediction; NULL of more than MN_CONFUSION */
   double log_loss;       /* the sum */
   int64_t room, ranked;  /* rows whose probabilities are kept at most, and columns of these */
@@ -56,7 +57,6 @@ mn_status mn_scores_take(void *scores, const double *y, const void *targets, int
  * the R² of a constant or the ROC AUC of a single class, or there are no probabilities. Not for
  * MN_METRIC_LOSS. */
 double mn_scores_of(const struct mn_scores *scores, enum mn_metric metric, int64_t k);
-double mn_scores_recall(const struct mn_scores *scores, int64_t k);
 
 /* The class that a row y [cols] predicts, the first of its largest outputs, and its softmax p [cols]. */
 int32_t mn_class_of(const double *y, int64_t cols);

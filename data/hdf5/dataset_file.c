@@ -411,14 +411,14 @@ static mn_status settle(struct dataset_file *d) {
 }
 
 /* A MAT-file of version 7.3 is HDF5 behind a text, with the sizes of each array in reverse. */
-static mn_status refuse_matlab(const char *path) {
-  char start[11] = "";
-  FILE *file = fopen(path, "rb");
-  const int matlab = file && fread(start, 1, 10, file) == 10 && strcmp(start, "MATLAB 7.3") == 0;
-  if (file) fclose(file);
-  return matlab ? mn_fail(MN_BAD_DATA,
-                          "%s: MATLAB has turned its arrays, x [n, I] to [I, n]; h5py turns them back", path)
-                : MN_OK;
+static mn_status refuse_matlab(const struct dataset_file *d) {
+  char start[10];
+  size_t got;
+  if (mn_read_at(d->file.disk.fd, 0, sizeof start, start, &got) != 0 || got < sizeof start ||
+      memcmp(start, "MATLAB 7.3", sizeof start) != 0)
+    return MN_OK;
+  return mn_fail(MN_BAD_DATA, "%s: MATLAB has turned its arrays, x [n, I] to [I, n]; h5py turns them back",
+                 d->path);
 }
 
 /* Opens the file, and x and y in it; x.object.id stays −1 if the file lacks the split. */
@@ -429,7 +429,7 @@ static mn_status open_parts(struct dataset_file *d, enum mn_part part, const cha
   struct mn_hdf5_object found;
   MN_TRY(mn_hdf5_open(&d->file, d->path, "copy or write it anew",
                       MN_HDF5_SHARED | (how & MN_TRUSTED ? MN_HDF5_TRUSTED : 0)));
-  MN_TRY(refuse_matlab(d->path));
+  MN_TRY(refuse_matlab(d));
   MN_TRY(mn_hdf5_find(&d->file, &d->file.root, group, &found));
   if (found.kind != MN_HDF5_GROUP || part == MN_PART_ALL) group = "";
   mn_hdf5_release(&found);

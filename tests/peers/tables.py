@@ -118,7 +118,7 @@ def minnow(program, train, test, seed, options, place):
 
 
 def log_loss(model, x, y):
-  """Of classes y, which are the numbers from 0 on; NaN of numbers."""
+  """The mean over rows whose y are classes, the numbers from 0 on; NaN if y are real numbers."""
   import numpy
   if y.dtype.kind == "f":
     return math.nan

@@ -33,7 +33,7 @@ static void array(const struct mn_scores *s, struct mn_json *json, const char *k
 
 static void counts(struct mn_json *json, const char *key, const double *values, int64_t count) {
   mn_json_array_open(json, key);
-  for (int64_t k = 0; k < count; k++) mn_json_number(json, NULL, values[k]);
+  for (int64_t k = 0; k < count; k++) mn_json_integer(json, NULL, (int64_t)values[k]);
   mn_json_close(json);
 }
 

@@ -9,6 +9,11 @@
 #include "train/command/options.h"
 #include "train/json.h"
 
+/* The text of a file of the sources, which the assembler puts into the program. */
+#define MN_EMBED(name, path)                                                                                 \
+  __asm__(".pushsection .rodata\n" #name ": .incbin \"" path "\"\n.byte 0\n.popsection\n");                  \
+  extern const char name[] __attribute__((visibility("hidden")))
+
 /* Runs options->command. Returns its status, with its message. */
 mn_status mn_command_run(FILE *out, const struct mn_options *options);
 

@@ -13,12 +13,8 @@
 #include "train/command/commands.h"
 #include "train/model.h"
 
-/* The text of a template, put into the program by the assembler. */
-#define TEMPLATE(name, path)                                                                                 \
-  __asm__(".pushsection .rodata\n" #name ": .incbin \"" path "\"\n.byte 0\n.popsection\n");                  \
-  extern const char name[] __attribute__((visibility("hidden")))
-TEMPLATE(header_template, "train/command/export.h.in");
-TEMPLATE(python_template, "train/command/export.py.in");
+MN_EMBED(header_template, "train/command/export.h.in");
+MN_EMBED(python_template, "train/command/export.py.in");
 
 struct export {
   FILE *out;
@@ -27,7 +23,7 @@ struct export {
   char name[64]; /* of the header, as a word of C */
 };
 
-/* Of the parameters; of a header's x and y too. */
+/* The parameters have this type, and a header's x and y. */
 static const char *type_of(const struct export *e) {
   return e->from->tensors->real == 8 ? "double" : "float";
 }

@@ -18,7 +18,8 @@
  * value is not finite has a test_loss of null and no test_accuracy.
  *
  * A step's line has "gradient_norm" too if gradients are clipped; elsewhere the update is the epilogue of
- * dW's product, and no gradient is ever whole in memory. test_accuracy is there with classes only. A run ends
+ * dW's product, and no gradient is ever whole in memory. test_accuracy is there with classes only, test_r2
+ * with real targets of a file, test_metric where --metric names none of these and not the loss. A run ends
  * at its "horizon", at "stop-at", by "patience" or by a "signal"; if the log could not be written, there is
  * no such line. The last line has "skipped", how many steps were left out, if there were any. Its rates are
  * of the whole run; a run that is resumed drops it. */

@@ -19,12 +19,8 @@
 #include "train/command/session.h"
 #include "train/runs/folder.h"
 
-/* The text of a script, put into the program by the assembler. */
-#define SCRIPT(name, path)                                                                                   \
-  __asm__(".pushsection .rodata\n" #name ": .incbin \"" path "\"\n.byte 0\n.popsection\n");                  \
-  extern const char name[] __attribute__((visibility("hidden")))
-SCRIPT(paper_script, "train/command/gnuplot.gp");
-SCRIPT(plot_script, "train/command/plot.gp");
+MN_EMBED(paper_script, "train/command/gnuplot.gp");
+MN_EMBED(plot_script, "train/command/plot.gp");
 
 /* A point of training: step, loss, rate; or of an evaluation on the test set: step, loss, accuracy in
  * percent. NaN for a value that is missing or was not finite. */

@@ -35,13 +35,14 @@ struct mn_session {
   int64_t whole; /* rows of --data if --validation divided them into train and test; else 0 */
   /* eval, predict: how many of the first `looked` rows the run was trained on; or −1 */
   int64_t seen, looked;
-  int64_t outside, farthest_row; /* predict: rows far from the columns' means, the farthest one, … */
-  double farthest;               /* … and by how many deviations it is */
+  /* predict: how many rows are far from the columns' means, which is the farthest, and its deviations */
+  int64_t outside, farthest_row;
+  double farthest;
   /* A resumed run: the name and the old value of each option that it changes. */
   struct mn_text changed[MN_CHECKPOINT_OPTIONS];
   int changes;
-  int folds, chosen; /* of --tune and --folds: how many, and the best setting, or −1 … */
-  struct mn_fold_score scores[MN_SETTINGS][MN_FOLDS_MOST]; /* … by these */
+  int folds, chosen; /* --tune and --folds: 0 without; the best setting by `scores`, or −1 */
+  struct mn_fold_score scores[MN_SETTINGS][MN_FOLDS_MOST];
   char fingerprint
       [MN_FINGERPRINT_TEXT]; /* of the rows of --data (data/fingerprint.h); "" for synthetic ones */
   /* What checkpoints record of the run in /config; its first `logged` texts stand in the log too. */

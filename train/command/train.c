@@ -170,19 +170,18 @@ static double r2_of(const struct run *r) {
   return r->spread > 0 ? 1 - r->test_loss / r->spread : NAN;
 }
 
-/* The --metric of the last evaluation, and the same so that more is better. By default the accuracy of
- * classes, and the loss of numbers. */
-static double metric_of(const struct run *r, double *better) {
+/* What --best and --patience go by: --metric, or the accuracy of classes and the loss of numbers. */
+static enum mn_metric metric_of(const struct run *r) {
   const int64_t asked = r->session.options.metric;
-  const enum mn_metric metric = asked >= 0           ? (enum mn_metric)asked
-                                : isnan(r->accuracy) ? MN_METRIC_LOSS
-                                                     : MN_METRIC_ACCURACY;
-  const double value = isnan(r->test_loss)            ? NAN
-                       : r->scores.cols               ? mn_scores_of(&r->scores, metric, -1)
-                       : metric == MN_METRIC_ACCURACY ? r->accuracy
-                                                      : r->test_loss;
-  *better = mn_metric_falls(metric) ? -value : value;
-  return value;
+  return asked >= 0 ? (enum mn_metric)asked : r->session.test->classes ? MN_METRIC_ACCURACY : MN_METRIC_LOSS;
+}
+
+/* Its value in the last evaluation. */
+static double metric_value(const struct run *r) {
+  const enum mn_metric metric = metric_of(r);
+  if (isnan(r->test_loss)) return NAN;
+  if (r->scores.cols) return mn_scores_of(&r->scores, metric, -1);
+  return metric == MN_METRIC_ACCURACY ? r->accuracy : r->test_loss;
 }
 
 static mn_status open_scores(struct run *r) {
@@ -312,8 +311,7 @@ static void tell_epoch(struct run *r, int tested) {
   if (tested && !isnan(r->accuracy)) snprintf(accuracy, sizeof accuracy, ", %.2f %%", 100 * r->accuracy);
   if (tested && !isnan(r2_of(r))) snprintf(accuracy, sizeof accuracy, ", R2 %.4f", r2_of(r));
   if (tested && r->scores.cols)
-    snprintf(accuracy, sizeof accuracy, ", %s %.4g", mn_metric_words[r->session.options.metric],
-             metric_of(r, &(double){0}));
+    snprintf(accuracy, sizeof accuracy, ", %s %.4g", mn_metric_name(metric_of(r)), metric_value(r));
   if (!isnan(t->norm)) snprintf(norm, sizeof norm, ", norm %s", mn_show_number(shown, t->norm, 3));
   mn_show_number(speed, rate, 3);
   for (int digits = 5, length = 80; digits > 2 && length >= 80; digits--) {
@@ -331,18 +329,17 @@ static mn_status evaluate(struct run *r, int *better) {
   struct mn_progress *p = &r->trainer->progress;
   char where[MN_FAULT_WORDS];
   int64_t batches, all;
-  double metric;
   mn_watchdog_enter("evaluating", 0);
   if (r->scores.cols) mn_scores_clear(&r->scores);
   MN_TRY(mn_evaluate(r->evaluator, &r->test_loss, &r->accuracy));
   r->trainer->ended = mn_seconds(); /* steps that are under way began now */
   const struct mn_fault *fault = mn_evaluator_fault(r->evaluator, &batches, &all);
-  const double value = metric_of(r, &metric);
+  const double value = metric_value(r), metric = mn_metric_falls(metric_of(r)) ? -value : value;
   if (isnan(value) && !fault)
     return mn_fail(MN_BAD_DATA,
                    "--metric %s has no value for these test rows, of one class or equal targets: "
                    "another works",
-                   mn_metric_words[r->session.options.metric]);
+                   mn_metric_name(metric_of(r)));
   *better = metric > p->best; /* NaN is not */
   if (*better)
     p->best = metric, p->best_epoch = p->epoch, r->best_step = epoch_ended(r->trainer) ? 0 : p->step;
@@ -435,15 +432,11 @@ static void tell_of_the_best(struct run *r) {
   if (!(o->best || patience_is_out(r))) return;
   if (!isfinite(p->best))
     snprintf(metric, sizeof metric, "the metric");
-  else if (r->scores.cols)
-    snprintf(metric, sizeof metric, "test %s %s", mn_metric_words[o->metric],
-             mn_show_number(number, mn_metric_falls((enum mn_metric)o->metric) ? -p->best : p->best, 5));
-  else if (o->metric == MN_METRIC_LOSS)
-    snprintf(metric, sizeof metric, "test loss %s", mn_show_number(number, -p->best, 5));
-  else if (r->session.test->classes)
+  else if (metric_of(r) == MN_METRIC_ACCURACY)
     snprintf(metric, sizeof metric, "test accuracy %.2f %%", 100 * p->best);
   else
-    snprintf(metric, sizeof metric, "test loss %s", mn_show_number(number, -p->best, 5));
+    snprintf(metric, sizeof metric, "test %s %s", mn_metric_name(metric_of(r)),
+             mn_show_number(number, mn_metric_falls(metric_of(r)) ? -p->best : p->best, 5));
   if (o->best && isfinite(p->best) && mn_checkpoint_best(best, o->checkpoint) == MN_OK &&
       access(best, F_OK) == 0)
     mn_announce(&r->session.options, "best: %s after %s %ld, in %s", metric, r->best_step ? "step" : "epoch",

@@ -57,7 +57,7 @@ static double mean_loss(const struct mn_session *s, int index) {
   return sum / s->folds;
 }
 
-/* Of the settings that were scored, the one of the least loss; −1 for none. */
+/* The scored setting with the least loss; −1 for none. */
 static int best_of(const struct mn_session *s) {
   int best = -1;
   for (int i = 0; i < MN_SETTINGS; i++)
