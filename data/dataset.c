@@ -5,6 +5,7 @@
 #include <stdlib.h>
 
 void mn_dataset_close(struct mn_dataset *dataset) {
+  if (dataset) free(dataset->weights);
   if (dataset && dataset->close)
     dataset->close(dataset);
   else

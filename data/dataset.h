@@ -31,7 +31,8 @@ struct mn_dataset {
   const char *x_type, *y_type; /* types in the file: "float32", "int64" …; NULL if it is none, or a CSV */
   size_t parallel;             /* 4 or 8 if several threads may read x as reals of this width; else 0 */
   size_t y_parallel;           /* the same of real targets y */
-  int64_t alone; /* 1 + the only class there is; −1 − a class held out whole or not at all; else 0 */
+  int64_t alone;   /* 1 + the only class there is; −1 − a class held out whole or not at all; else 0 */
+  double *weights; /* [rows], owned: what the losses of rows are multiplied by (mn_dataset_weigh); or NULL */
   const int64_t *numbers; /* [rows]: of the rows in their file, if some were left out; else NULL */
   const struct mn_fingerprinting *fingerprinting; /* of its rows (data/fingerprint.h), or NULL */
   /* Reads rows first … first + count: x as [count, I] and y as [count, K] reals of `real` bytes (4: float, 8:
@@ -69,6 +70,12 @@ static inline size_t mn_stored_real(const struct mn_dataset *dataset, int side) 
 int64_t mn_find_outside(const void *values, int64_t count, size_t real, double low, double high);
 static inline double mn_real_at(const void *values, size_t real, int64_t i) {
   return real == sizeof(double) ? ((const double *)values)[i] : (double)((const float *)values)[i];
+}
+static inline void mn_real_put(void *values, size_t real, int64_t i, double value) {
+  if (real == sizeof value)
+    ((double *)values)[i] = value;
+  else
+    ((float *)values)[i] = (float)value;
 }
 
 #endif

@@ -193,8 +193,16 @@ static mn_status open_stretches(struct mn_dataset **out, struct mn_dataset *whol
                                 int held_out, int owns) {
   const int64_t count = list(NULL, held, whole->rows, held_out);
   struct held_out *h = malloc(sizeof *h + (size_t)count * sizeof h->stretches[0]);
-  if (!h) return mn_fail(MN_NO_MEMORY, "no memory for %lld stretches of rows", (long long)count);
+  double *weights = NULL;
+  if (h && whole->weights) weights = malloc((size_t)whole->rows * sizeof *weights);
+  if (!h || (whole->weights && !weights)) {
+    free(h);
+    return mn_fail(MN_NO_MEMORY, "no memory for %lld stretches of rows", (long long)count);
+  }
+  for (int64_t row = 0, at = 0; weights && row < whole->rows; row++)
+    if (held[row] == held_out) weights[at++] = whole->weights[row];
   h->base = *whole;
+  h->base.weights = weights;
   h->base.read = held_out_read;
   h->base.close = held_out_close;
   h->base.numbers = NULL; /* mn_dataset_row's */

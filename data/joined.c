@@ -21,10 +21,7 @@ static mn_status take_logs(const struct joined *j, int64_t first, int64_t values
       return mn_fail(MN_BAD_DATA,
                      "%s: row %ld (from 0) has the target %g: --y-scale log is for those above 0", j->logs,
                      (long)mn_dataset_row(&j->base, first + i / j->base.outputs), value);
-    if (real == sizeof value)
-      ((double *)y)[i] = log(value);
-    else
-      ((float *)y)[i] = (float)log(value);
+    mn_real_put(y, real, i, log(value));
   }
   return MN_OK;
 }
@@ -61,6 +58,7 @@ mn_status mn_dataset_join(struct mn_dataset **out, struct mn_dataset *const part
   if (!j) return mn_fail(MN_NO_MEMORY, "no memory to join %d datasets", count);
   *j = (struct joined){.base = *parts[0], .count = count, .logs = logs};
   memcpy(j->parts, parts, (size_t)count * sizeof *parts);
+  parts[0]->weights = NULL; /* they are the joined one's */
   for (int i = 1; i < count; i++) j->base.outputs += parts[i]->outputs;
   j->base.y_parallel = 0, j->base.y_type = NULL;
   j->base.read = joined_read, j->base.close = joined_close;

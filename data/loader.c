@@ -34,7 +34,7 @@ struct mn_loader {
   int next;                         /* the one to fill next */
   int64_t *rows[MN_LOADER_BUFFERS]; /* [room] whence each row comes, in the device's memory */
   struct mn_operand x[MN_LOADER_BUFFERS];
-  char *y[MN_LOADER_BUFFERS];
+  char *y[MN_LOADER_BUFFERS], *weights[MN_LOADER_BUFFERS];
 };
 
 static int in_file(const struct mn_loader *l) {
@@ -60,10 +60,11 @@ static mn_status each_array(struct mn_loader *l, int i, int take) {
                plane = scale ? (size_t)x->cols * l->device->plane : 0;
   const size_t row = form->x_row, real = scale || form->bf16 ? 0 : row, high = form->bf16 ? row : plane;
   const size_t low = l->device->planes == 2 ? plane : 0, apart = plane && in_file(l) && i == 0 ? row : 0;
-  const size_t bytes[] = {sizeof *l->rows[i], l->y_row, real, high, low, apart, scale};
-  void **const memory[] = {(void **)&l->rows[i], (void **)&l->y[i],  &x->real,          &x->planes[0],
-                           &x->planes[1],        (void **)&l->apart, (void **)&x->scale};
-  for (int k = 0; k < 7; k++) {
+  const size_t bytes[] = {sizeof *l->rows[i], l->y_row, real, high, low, apart, scale, form->weight};
+  void **const memory[] = {(void **)&l->rows[i], (void **)&l->y[i],      &x->real,
+                           &x->planes[0],        &x->planes[1],          (void **)&l->apart,
+                           (void **)&x->scale,   (void **)&l->weights[i]};
+  for (int k = 0; k < 8; k++) {
     const int64_t count = memory[k] == (void **)&x->scale ? l->scales : l->room;
     if (take && bytes[k]) MN_TRY(mn_device_allocate(l->device, memory[k], count, bytes[k]));
     if (!take && bytes[k]) mn_device_release(l->device, *memory[k], count, bytes[k]);
@@ -165,7 +166,14 @@ static mn_status gather(struct mn_loader *l, int buffer, int64_t first, int64_t 
     g.of[1].from = (const char *)rows->y + l->y_first;
     g.of[1].bytes = l->y_row, g.of[1].apart = form->y_row;
   }
-  return mn_gather(l->device, &g);
+  MN_TRY(mn_gather(l->device, &g));
+  const struct mn_gather of_weights = {.count = count,
+                                       .rows = g.rows,
+                                       .of = {{.to = l->weights[buffer] + (size_t)begin * form->weight,
+                                               .from = rows->weights,
+                                               .bytes = form->weight}},
+                                       .far = g.far};
+  return form->weight ? mn_gather(l->device, &of_weights) : MN_OK;
 }
 
 static mn_status fill_from_memory(struct mn_loader *l, int buffer, int64_t samples, char *x) {
@@ -209,8 +217,12 @@ mn_status mn_loader_fill(struct mn_loader *l, int64_t samples, struct mn_batch *
              batches * l->samples.spacing <= l->room);
   MN_TRY((in_file(l) ? fill_from_file : fill_from_memory)(l, buffer, samples, x));
   l->next = (buffer + 1) % MN_LOADER_BUFFERS;
-  *batch = (struct mn_batch){
-      .rows = rows, .first = l->samples.first, .x = *to, .y = l->y[buffer], .targets = l->targets};
+  *batch = (struct mn_batch){.rows = rows,
+                             .first = l->samples.first,
+                             .x = *to,
+                             .y = l->y[buffer],
+                             .targets = l->targets,
+                             .weights = l->weights[buffer]};
   batch->x.rows = rows;
   return MN_OK;
 }
@@ -226,6 +238,7 @@ struct mn_batch mn_batch_part(const struct mn_loader *l, const struct mn_batch *
     if (part.x.planes[i])
       part.x.planes[i] = (char *)part.x.planes[i] + (size_t)(at * part.x.cols) * l->device->plane;
   if (part.x.scale) part.x.scale += number;
+  if (part.weights) part.weights = (const char *)part.weights + (size_t)at * l->placement.form.weight;
   if (part.y) part.y = (char *)part.y + (size_t)at * l->y_row;
   return part;
 }

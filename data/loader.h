@@ -34,6 +34,7 @@ struct mn_batch {
   struct mn_operand x; /* [rows, I]: the planes that the device's GEMMs read, or real */
   void *y;             /* [rows, targets] reals or [rows] labels; NULL if the dataset has no y */
   int64_t targets;     /* columns of y if targets are real */
+  const void *weights; /* [rows] reals, or NULL */
 };
 
 /* Opens a loader of `dataset`, borrowed like the device, with a placement of its own. Until it is closed

@@ -25,9 +25,9 @@ static int is_cpu(const struct mn_placement *p) {
 
 mn_status mn_placement_allocate(const struct mn_placement *p, enum mn_place place, struct mn_rows *to,
                                 int64_t count) {
-  void **const memory[] = {&to->x, &to->y, (void **)&to->largest};
-  const size_t bytes[] = {p->form.x_row, p->form.y_row, p->form.scaled};
-  for (int i = 0; i < 3; i++)
+  void **const memory[] = {&to->x, &to->y, (void **)&to->largest, &to->weights};
+  const size_t bytes[] = {p->form.x_row, p->form.y_row, p->form.scaled, p->form.weight};
+  for (int i = 0; i < 4; i++)
     if (bytes[i])
       MN_TRY(place == MN_PLACE_DEVICE ? mn_device_allocate(p->device, memory[i], count, bytes[i])
                                       : mn_allocate_host(p->device, memory[i], (size_t)count * bytes[i]));
@@ -36,9 +36,9 @@ mn_status mn_placement_allocate(const struct mn_placement *p, enum mn_place plac
 
 void mn_placement_release(const struct mn_placement *p, enum mn_place place, struct mn_rows *rows,
                           int64_t count) {
-  void *const memory[] = {rows->x, rows->y, rows->largest};
-  const size_t bytes[] = {p->form.x_row, p->form.y_row, p->form.scaled};
-  for (int i = 0; i < 3; i++)
+  void *const memory[] = {rows->x, rows->y, rows->largest, rows->weights};
+  const size_t bytes[] = {p->form.x_row, p->form.y_row, p->form.scaled, p->form.weight};
+  for (int i = 0; i < 4; i++)
     if (place == MN_PLACE_DEVICE)
       mn_device_release(p->device, memory[i], count, bytes[i]);
     else
@@ -65,6 +65,9 @@ static mn_status upload_all(struct mn_placement *p, const struct mn_rows buffers
                      (size_t)range.count * form->y_row));
     if (to.largest)
       MN_TRY(mn_copy(device, p->rows.largest + first, to.largest, (size_t)range.count * p->form.scaled));
+    if (to.weights)
+      MN_TRY(mn_copy(device, (char *)p->rows.weights + (size_t)first * form->weight, to.weights,
+                     (size_t)range.count * form->weight));
   }
   return mn_synchronize(device);
 }
@@ -146,8 +149,8 @@ mn_status mn_placement_open(struct mn_placement *p, struct mn_device *device, st
   if (place == MN_PLACE_AUTO || (place == MN_PLACE_HOST && is_cpu(p))) p->place = MN_PLACE_DEVICE;
   MN_TRY(mn_rows_form(&p->form, dataset, device));
   if (standard) memcpy(p->form.standard, standard, sizeof p->form.standard);
-  if (__builtin_mul_overflow((size_t)dataset->rows, p->form.x_row + p->form.y_row + p->form.scaled,
-                             &p->bytes) ||
+  if (__builtin_mul_overflow((size_t)dataset->rows,
+                             p->form.x_row + p->form.y_row + p->form.scaled + p->form.weight, &p->bytes) ||
       p->bytes > INT64_MAX)
     p->bytes = INT64_MAX;
   const mn_status status = settle(p, place != MN_PLACE_AUTO);

@@ -16,6 +16,7 @@ struct mn_rows_form {
   size_t real;   /* bytes of a real: 4 or 8 */
   size_t bf16;   /* bytes of an element if x waits as a bfloat16 plane (struct mn_device); 0 if as reals */
   size_t scaled; /* bytes of a row's `largest`, by which planes of x are scaled: x waits as floats; or 0 */
+  size_t weight; /* bytes of a row's weight, a real; 0 without */
   struct mn_standard standard[MN_SIDES]; /* borrowed: x and y are standardised by these */
   size_t x_row, y_row;                   /* bytes of a row; y_row is 0 without y */
   int threads; /* the most that read: a rank's share of its host's cores; 0 for one a core */
@@ -29,11 +30,11 @@ mn_status mn_standard_set(struct mn_standard *standard, int64_t columns, const d
 void mn_standard_apply(const struct mn_standard *standard, size_t real, void *to, size_t had,
                        const void *from, int64_t rows, int64_t cols);
 
-/* Rows in the host's memory or the device's; y is NULL without targets. `largest`: the
- * largest finite |value| of each row of x, or NULL. `fingerprint`: rows that are read are added to it, or
+/* Rows in the host's memory or the device's; y is NULL without targets, `weights` without weights. `largest`:
+ * the largest finite |value| of each row of x, or NULL. `fingerprint`: rows that are read are added to it, or
  * NULL. */
 struct mn_rows {
-  void *x, *y;
+  void *x, *y, *weights;
   float *largest;
   struct mn_fingerprint *fingerprint;
 };

@@ -44,6 +44,7 @@ mn_status mn_rows_form(struct mn_rows_form *form, const struct mn_dataset *datas
       .scaled = device->scaled && mn_has_planes(device, 8, dataset->inputs) ? sizeof(float) : 0,
       .x_row = (size_t)dataset->inputs * (bf16 ? bf16 : device->real),
       .y_row = dataset->classes ? sizeof(int32_t) : (size_t)dataset->outputs * device->real,
+      .weight = dataset->weights ? device->real : 0,
       .threads = device->ranks ? device->ranks->cores : 0};
   return MN_OK;
 }
@@ -111,10 +112,7 @@ void mn_standard_apply(const struct mn_standard *s, size_t real, void *to, size_
     for (int64_t c = 0; c < cols && !(floats && s->mean); c++) {
       const double own = mn_real_at(from, had, at + c),
                    value = s->mean ? (own - s->mean[c]) * s->inverse[c] : own;
-      if (real == sizeof value)
-        ((double *)to)[at + c] = value;
-      else
-        out[at + c] = (float)value;
+      mn_real_put(to, real, at + c, value);
     }
   }
 }
@@ -169,6 +167,8 @@ static mn_status read_task(const struct reading *r, const struct mn_range *task,
   if (form->bf16) round_all(x, scratch, task->count * d->inputs, form->bf16);
   for (int64_t i = 0; i < task->count && to->largest; i++)
     to->largest[task->at + i] = largest_of((const float *)x + i * d->inputs, d->inputs);
+  for (int64_t i = 0; i < task->count && to->weights; i++)
+    mn_real_put(to->weights, form->real, task->at + i, d->weights[task->first + i]);
   return MN_OK;
 }
 

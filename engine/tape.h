@@ -63,13 +63,14 @@ struct mn_node {
 struct mn_tape {
   struct mn_device *device;
   int training;    /* gradients are wanted */
-  double *results; /* on the device, or in memory of allocate_host: [0] the loss, [1] the number of rows
+  double *results; /* on the device, or in memory of allocate_host: [0] the loss, [1] the weight of rows
                       classified correctly. The caller may set it to other memory before a run */
   int *nonfinite;  /* on the device: 0, or the mark of the first run in which a value of this tape's was not
                       finite; its updates then do not write */
   int mark;        /* the next run's; 1 unless the caller sets another; never 0 */
   struct mn_node *first, *last;
-  int early; /* each node's `update` comes with its own backward, and stores gradients */
+  int early;           /* each node's `update` comes with its own backward, and stores gradients */
+  const void *weights; /* [rows] on the device, of the rows' losses; or NULL. Set before a run */
   const struct mn_clipping *clipping; /* borrowed; NULL if the tape does not clip */
   struct mn_tape_ranks *ranks;        /* what it does among ranks (engine/ranks/ranks.h); NULL for a single
                                          process */

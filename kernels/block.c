@@ -172,8 +172,9 @@ MN_INLINE float backward_at(const struct mn_block *b, enum mn_plane_kind planes,
     g.dy = dy + at;
   } else {
     g.target = (const real *)b->target + at;
-    g.factor = (real)(2 * b->scale / ((double)b->rows * (double)b->channels));
-    const real loss = squared_error(&g, ops);
+    const real weight = b->weights ? ((const real *)b->weights)[row] : 1;
+    g.factor = weight * (real)(2 * b->scale / ((double)b->rows * (double)b->channels));
+    const real loss = weight * squared_error(&g, ops);
     ((real *)b->loss_parts)[row * (b->channels / g.width) + c0 / g.width] = loss;
     poison[0] += 0 * loss;
   }

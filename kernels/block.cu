@@ -123,6 +123,10 @@ static __device__ Real saved_z(const mn_block_arguments<Real> &a, int64_t row, i
   return z[0];
 }
 
+template <typename Real> static __device__ Real weight_of(const mn_block_arguments<Real> &a, int64_t row) {
+  return a.weights ? a.weights[row] : Real(1);
+}
+
 template <enum mn_epilogue_kind Kind, typename Real>
 static __device__ element<Real> element_at(const mn_block_arguments<Real> &a, const row_state<Real> &s,
                                            int64_t row, int64_t column) {
@@ -134,7 +138,8 @@ static __device__ element<Real> element_at(const mn_block_arguments<Real> &a, co
   Real dy_dv;
   e.y = mn_activate(a.ops, e.v, a.slope, dy_dv);
   e.error = Kind == MN_BLOCK_LOSS ? e.y - a.target[row * a.channels + column] : Real(0);
-  Real dy = Kind == MN_BLOCK_BACKWARD ? stored(a, a.d, row * a.channels + column) : a.factor * e.error;
+  Real dy = Kind == MN_BLOCK_BACKWARD ? stored(a, a.d, row * a.channels + column)
+                                      : weight_of(a, row) * a.factor * e.error;
   e.g = Kind == MN_BLOCK ? Real(0) : dy_dv * dy;
   return e;
 }
@@ -176,7 +181,7 @@ static __device__ Real loop_statistics(const mn_block_arguments<Real> &a, row_st
   s.m2 = mn_cta_sum(m2, first_warp, warps) * a.inverse;
   if (Kind != MN_BLOCK_LOSS) return 0;
   loss = mn_cta_sum(loss, first_warp, warps);
-  if (leads && a.loss) a.loss[at] = loss;
+  if (leads && a.loss) a.loss[at] = weight_of(a, row) * loss;
   return there ? mn_poison(Real(0), loss) : Real(0);
 }
 

@@ -127,7 +127,7 @@ template <typename Real> struct mn_block_arguments {
   int64_t tiles;
   int lanes;
   Real inverse, eps, slope, factor; /* 1/D; dy = factor·(y − target) */
-  const Real *d, *bias, *gamma, *beta, *target;
+  const Real *d, *bias, *gamma, *beta, *target, *weights;
   Real *z, *mean, *rstd, *y, *dz, *loss, *sums;
   mn_planes y_planes, dz_planes;
   int *nonfinite, mark;
@@ -204,7 +204,7 @@ static mn_block_arguments<Real> mn_block_arguments_of(struct mn_device *device, 
     a.sums = static_cast<Real *>(b->sums);
   }
   if (epilogue->kind == MN_BLOCK_LOSS) {
-    a.target = static_cast<const Real *>(b->target);
+    a.target = static_cast<const Real *>(b->target), a.weights = static_cast<const Real *>(b->weights);
     a.loss = static_cast<Real *>(b->loss_parts);
   }
   /* z is not written if d already is z, nor if dz is about to overwrite it. */
@@ -345,14 +345,16 @@ static MN_GPU Real mn_rows_loss(const mn_block_arguments<Real> &a, const mn_grou
                                 mn_row_batch<V, Rows, Real> &rows) {
   Real loss[Rows], poison = 0;
   MN_UNROLL(int r = 0; r < Rows; r++) {
-    const Real factor = r < rows.count ? a.factor : Real(0);
+    Real weight = r < rows.count;
+    if (a.weights && r < rows.count) weight = a.weights[rows.at / a.channels + r * rows.step];
+    const Real factor = weight * a.factor;
     loss[r] = 0;
     MN_UNROLL(int i = 0; i < V; i++) {
       Real error = group.has(i) ? rows.row[r].d[i] - rows.row[r].other[i] : Real(0);
       loss[r] = fma(error, error, loss[r]);
       rows.row[r].d[i] = factor * error;
     }
-    loss[r] = group.sum(loss[r]);
+    loss[r] = weight * group.sum(loss[r]);
     if (r < rows.count && group.valid > 0) poison = mn_poison(poison, loss[r]);
   }
   mn_rows_store_statistic(a.loss, a.groups, group, rows, loss);

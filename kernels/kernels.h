@@ -32,9 +32,11 @@ typedef mn_status mn_gemm_function(struct mn_device *device, enum mn_form form, 
 /* ---- losses, as torch.nn.MSELoss (mean over elements) and torch.nn.CrossEntropyLoss (over rows) ---- */
 
 /* parts[n] = Σ over k of (y − target)², for the N rows of y[N, K]. The loss is reduce(parts)/(N·K). If dy
- * is not NULL, dy = scale·2·(y − target)/(N·K). */
+ * is not NULL, dy = scale·2·(y − target)/(N·K). Unless NULL, weights [N] multiply a row's results, in both
+ * losses. */
 typedef mn_status mn_mse_function(struct mn_device *device, void *parts, void *dy, const void *y,
-                                  const void *target, int64_t rows, int64_t cols, double scale);
+                                  const void *target, const void *weights, int64_t rows, int64_t cols,
+                                  double scale);
 #define mn_mse(device, ...) (device)->kernels->mse(device, __VA_ARGS__)
 
 /* parts[n] = log Σ exp(y[n]) − y[n, label], computed relative to the row's maximum, so that exp does not
@@ -42,8 +44,8 @@ typedef mn_status mn_mse_function(struct mn_device *device, void *parts, void *d
  * … K−1 (checked when rows are read). Another label makes parts[n] NaN, and the reduce that follows sets the
  * nonfinite flag. If dy is not NULL, dy = scale·(softmax(y) − onehot(label))/N. */
 typedef mn_status mn_cross_entropy_function(struct mn_device *device, void *parts, void *correct, void *dy,
-                                            const void *y, const int32_t *labels, int64_t rows, int64_t cols,
-                                            double scale);
+                                            const void *y, const int32_t *labels, const void *weights,
+                                            int64_t rows, int64_t cols, double scale);
 #define mn_cross_entropy(device, ...) (device)->kernels->cross_entropy(device, __VA_ARGS__)
 
 /* *out = factor·Σ parts[i] or, if `others` is not NULL, factor·Σ parts[i]·others[i], 0 ≤ i < count, added in

@@ -4,17 +4,22 @@
 #include "kernels/kernels.h"
 #include "kernels/real.h"
 
+static real weight_of(const void *weights, int64_t n) {
+  return weights ? ((const real *)weights)[n] : 1;
+}
+
 mn_status mn_mse_cpu(struct mn_device *device, void *parts, void *dy, const void *y, const void *target,
-                     int64_t rows, int64_t cols, double scale) {
+                     const void *weights, int64_t rows, int64_t cols, double scale) {
   const real factor = (real)(2 * scale / ((double)rows * (double)cols));
 #pragma omp parallel for schedule(static) num_threads(mn_threads(device)) if (rows * cols > MN_PARALLEL_FROM)
   for (int64_t n = 0; n < rows; n++) {
     const real *a = (const real *)y + n * cols, *t = (const real *)target + n * cols;
+    const real weight = weight_of(weights, n), each = weight * factor;
     real sum = 0;
     for (int64_t k = 0; k < cols; k++) sum += (a[k] - t[k]) * (a[k] - t[k]);
-    ((real *)parts)[n] = sum;
+    ((real *)parts)[n] = weight * sum;
     if (!dy) continue;
-    for (int64_t k = 0; k < cols; k++) ((real *)dy)[n * cols + k] = factor * (a[k] - t[k]);
+    for (int64_t k = 0; k < cols; k++) ((real *)dy)[n * cols + k] = each * (a[k] - t[k]);
   }
   return MN_OK;
 }
@@ -30,20 +35,22 @@ static real softmax_sum(const real *y, int64_t cols, int64_t *largest) {
 }
 
 mn_status mn_cross_entropy_cpu(struct mn_device *device, void *parts, void *correct, void *dy, const void *y,
-                               const int32_t *labels, int64_t rows, int64_t cols, double scale) {
+                               const int32_t *labels, const void *weights, int64_t rows, int64_t cols,
+                               double scale) {
   const real factor = (real)(scale / (double)rows);
 #pragma omp parallel for schedule(static) num_threads(mn_threads(device)) if (rows * cols > MN_PARALLEL_FROM)
   for (int64_t n = 0; n < rows; n++) {
     const real *a = (const real *)y + n * cols;
+    const real weight = weight_of(weights, n);
     int64_t largest;
     real sum = softmax_sum(a, cols, &largest);
     real at_label = labels[n] >= 0 && labels[n] < cols ? a[labels[n]] : (real)NAN;
-    ((real *)parts)[n] = (real)log(sum) + (a[largest] - at_label);
-    ((real *)correct)[n] = largest == labels[n];
+    ((real *)parts)[n] = weight * ((real)log(sum) + (a[largest] - at_label));
+    ((real *)correct)[n] = largest == labels[n] ? weight : 0;
     if (!dy) continue;
     for (int64_t k = 0; k < cols; k++) {
       real probability = (real)exp(a[k] - a[largest]) / sum;
-      ((real *)dy)[n * cols + k] = factor * (probability - (k == labels[n]));
+      ((real *)dy)[n * cols + k] = weight * factor * (probability - (k == labels[n]));
     }
   }
   return MN_OK;

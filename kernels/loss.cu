@@ -21,20 +21,21 @@ template <int T, typename Real> static __device__ Real team_sum(Real x) {
   return T == 32 ? mn_lanes_sum<32>(x) : mn_cta_sum(x);
 }
 
-/* dy may be NULL. */
+/* dy and weights may be NULL. */
 template <int T, typename Real>
-MN_CUDA_KERNEL mse_kernel(Real *parts, Real *dy, const Real *y, const Real *target, int64_t rows,
-                          int64_t cols, Real factor) {
+MN_CUDA_KERNEL mse_kernel(Real *parts, Real *dy, const Real *y, const Real *target, const Real *weights,
+                          int64_t rows, int64_t cols, Real factor) {
   const int64_t row = (int64_t)blockIdx.x * (MN_CUDA_THREADS / T) + threadIdx.x / T, first = row * cols;
   if (row >= rows) return; /* the same for the whole team */
+  const Real weight = weights ? weights[row] : Real(1);
   Real sum = 0;
   for (int64_t k = threadIdx.x % T; k < cols; k += T) {
     const Real error = y[first + k] - target[first + k];
     sum += error * error;
-    if (dy) dy[first + k] = factor * error;
+    if (dy) dy[first + k] = weight * factor * error;
   }
   sum = team_sum<T>(sum);
-  if (threadIdx.x % T == 0) parts[row] = sum;
+  if (threadIdx.x % T == 0) parts[row] = weight * sum;
 }
 
 /* A row's largest value and the first column that has it. */
@@ -64,7 +65,8 @@ template <int T, typename Real> static __device__ largest<Real> team_largest(con
 
 template <int T, typename Real>
 MN_CUDA_KERNEL cross_entropy_kernel(Real *parts, Real *correct, Real *dy, const Real *y,
-                                    const int32_t *labels, int64_t rows, int64_t cols, Real factor) {
+                                    const int32_t *labels, const Real *weights, int64_t rows, int64_t cols,
+                                    Real factor) {
   const int64_t row = (int64_t)blockIdx.x * (MN_CUDA_THREADS / T) + threadIdx.x / T;
   if (row >= rows) return;
   y += row * cols;
@@ -73,36 +75,38 @@ MN_CUDA_KERNEL cross_entropy_kernel(Real *parts, Real *correct, Real *dy, const 
   for (int64_t k = threadIdx.x % T; k < cols; k += T) sum += exp(y[k] - most.value);
   sum = team_sum<T>(sum);
   const int32_t label = labels[row];
+  const Real weight = weights ? weights[row] : Real(1);
   if (threadIdx.x % T == 0) {
     const Real at_label = label >= 0 && label < cols ? y[label] : Real(CUDART_NAN);
-    parts[row] = log(sum) + (most.value - at_label);
-    correct[row] = most.at == label;
+    parts[row] = weight * (log(sum) + (most.value - at_label));
+    correct[row] = most.at == label ? weight : Real(0);
   }
   if (!dy) return;
   for (int64_t k = threadIdx.x % T; k < cols; k += T) {
     const Real probability = exp(y[k] - most.value) / sum;
-    dy[row * cols + k] = factor * (probability - (k == label ? Real(1) : Real(0)));
+    dy[row * cols + k] = weight * factor * (probability - (k == label ? Real(1) : Real(0)));
   }
 }
 
 template <typename Real>
 mn_status mn_mse_cuda<Real>::run(struct mn_device *device, void *parts, void *dy, const void *y,
-                                 const void *target, int64_t rows, int64_t cols, double scale) {
+                                 const void *target, const void *weights, int64_t rows, int64_t cols,
+                                 double scale) {
   return launch("mse", device, rows, cols, mse_kernel<32, Real>, mse_kernel<MN_CUDA_THREADS, Real>,
                 static_cast<Real *>(parts), static_cast<Real *>(dy), static_cast<const Real *>(y),
-                static_cast<const Real *>(target), rows, cols,
+                static_cast<const Real *>(target), static_cast<const Real *>(weights), rows, cols,
                 (Real)(2 * scale / ((double)rows * (double)cols)));
 }
 MN_CUDA_INSTANTIATE(mse);
 
 template <typename Real>
 mn_status mn_cross_entropy_cuda<Real>::run(struct mn_device *device, void *parts, void *correct, void *dy,
-                                           const void *y, const int32_t *labels, int64_t rows, int64_t cols,
-                                           double scale) {
+                                           const void *y, const int32_t *labels, const void *weights,
+                                           int64_t rows, int64_t cols, double scale) {
   return launch("cross_entropy", device, rows, cols, cross_entropy_kernel<32, Real>,
                 cross_entropy_kernel<MN_CUDA_THREADS, Real>, static_cast<Real *>(parts),
                 static_cast<Real *>(correct), static_cast<Real *>(dy), static_cast<const Real *>(y), labels,
-                rows, cols, (Real)(scale / (double)rows));
+                static_cast<const Real *>(weights), rows, cols, (Real)(scale / (double)rows));
 }
 MN_CUDA_INSTANTIATE(cross_entropy);
 

@@ -172,6 +172,7 @@ struct mn_block {
   struct mn_operand *y; /* [N, C]: the forms that are not NULL are written; scaled planes need MN_OP_NORM,
                            which bounds them, and their factor (mn_rescale) */
   const void *target;   /* [N, C]: MN_BLOCK_LOSS only */
+  const void *weights;  /* [N] MN_BLOCK_LOSS: multiply dy and loss_parts of a row; NULL: by 1 */
   double scale;         /* MN_BLOCK_LOSS: dy = scale·2·(y − target)/(N·C) */
   void *loss_parts; /* [N, G] MN_BLOCK_LOSS: Σ (y − target)² over the group (D = C/G neighbours) of a row; [N]
                        without MN_OP_NORM, as a row is one group then */

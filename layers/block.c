@@ -33,6 +33,7 @@ static mn_status forward(struct mn_tape *tape, struct mn_node *node) {
   struct mn_block *b = &saved->block;
   struct mn_operand *y = node->output ? &node->output->value : NULL;
   if (node->inputs[TARGET]) b->target = node->inputs[TARGET]->value.real; /* may be another each time */
+  b->weights = tape->weights;
   saved->written[0] = saved->dz;
   if (y) saved->written[1] = *y;
   MN_TRY(mn_planes_choose(tape, b, y));

@@ -23,12 +23,12 @@ static mn_status forward(struct mn_tape *tape, struct mn_node *node) {
   MN_REQUIRE(!sink || sink->kind != MN_ADD);
   struct mn_reduction sum = {tape->results, saved->scratch, saved->parts, NULL, y->rows, 1 / terms};
   if (!saved->labels) {
-    MN_TRY(
-        mn_mse(device, saved->parts, dy, y->real, node->inputs[TARGET]->value.real, y->rows, y->cols, scale));
+    MN_TRY(mn_mse(device, saved->parts, dy, y->real, node->inputs[TARGET]->value.real, tape->weights, y->rows,
+                  y->cols, scale));
     return mn_reduce(device, &sum);
   }
-  MN_TRY(mn_cross_entropy(device, saved->parts, saved->correct, dy, y->real, *saved->labels, y->rows, y->cols,
-                          scale));
+  MN_TRY(mn_cross_entropy(device, saved->parts, saved->correct, dy, y->real, *saved->labels, tape->weights,
+                          y->rows, y->cols, scale));
   MN_TRY(mn_reduce(device, &sum));
   sum = (struct mn_reduction){tape->results + 1, saved->scratch, saved->correct, NULL, y->rows, 1};
   return mn_reduce(device, &sum);

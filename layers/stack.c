@@ -46,7 +46,7 @@ int mn_stack_fits(const struct mn_tape *tape, const struct mn_tensor *x, const s
 static mn_status launch(struct mn_tape *tape, struct mn_node *node, const struct mn_epilogue *const *sinks) {
   struct saved *saved = node->saved;
   struct mn_stack *s = &saved->stack;
-  s->results = tape->results, s->measures = tape->measure, s->sinks = sinks;
+  s->results = tape->results, s->measures = tape->measure, s->sinks = sinks, s->weights = tape->weights;
   if (node->inputs[TARGET]) s->target = node->inputs[TARGET]->value.real; /* may be another each time */
   if (saved->labels) s->labels = *saved->labels;
   return tape->device->kernels->stack(tape->device, s);

@@ -7,8 +7,8 @@
 
 #include "kernels/planes.h"
 
-/* A case's matrices and vectors: up to TARGET they are given, the others computed; SUMS is [3, chunks, C]. */
-enum { D, BIAS, GAMMA, BETA, DY, TARGET, Z, MEAN, RSTD, Y, DZ, PARTS, SUMS, ARRAYS };
+/* A case's matrices and vectors: up to WEIGHTS they are given, the others computed; SUMS is [3, chunks, C]. */
+enum { D, BIAS, GAMMA, BETA, DY, TARGET, WEIGHTS, Z, MEAN, RSTD, Y, DZ, PARTS, SUMS, ARRAYS };
 
 struct block_case {
   struct memory *m;
@@ -41,7 +41,8 @@ static inline double rounding_of(const struct mn_device *device) {
 }
 
 static inline struct block_case *open_case(struct memory *m, const struct draw *d) {
-  static const double bounds[Z] = {[D] = 2, [BIAS] = 1, [GAMMA] = 2, [BETA] = 1, [DY] = 1, [TARGET] = 2};
+  static const double bounds[Z] = {
+      [D] = 2, [BIAS] = 1, [GAMMA] = 2, [BETA] = 1, [DY] = 1, [TARGET] = 2, [WEIGHTS] = 1};
   struct block_case *c = kept(m, calloc(1, sizeof *c));
   c->m = m, c->draw = *d, c->ops = (unsigned)d->ops, c->norm = (d->ops & MN_OP_NORM) != 0;
   c->rows = d->rows, c->channels = columns_of(d), c->groups = c->norm && d->groups ? d->groups : 1;
@@ -53,12 +54,14 @@ static inline struct block_case *open_case(struct memory *m, const struct draw *
   c->scale = (double)all / 4;
   for (int i = 0; i < ARRAYS; i++) {
     const int vector = i == BIAS || i == GAMMA || i == BETA, by_group = i == MEAN || i == RSTD || i == PARTS;
-    c->count[i] = vector ? c->channels : by_group ? c->rows * c->groups : all;
+    c->count[i] = vector ? c->channels : by_group ? c->rows * c->groups : i == WEIGHTS ? c->rows : all;
     if (i == SUMS) c->count[i] = 3 * mn_chunks(c->rows) * c->channels;
     c->v[i] = i < Z ? kept_random(m, 64 * (uint64_t)d->seed + (uint64_t)i, c->count[i], bounds[i])
                     : kept_zeros(m, c->count[i]);
   }
   for (int64_t i = 0; i < c->channels; i++) c->v[BIAS][i] += (double)d->offset;
+  for (int64_t n = 0; n < c->rows; n++) /* of every other case there are none */
+    c->v[WEIGHTS][n] = d->seed % 2 ? fabs(c->v[WEIGHTS][n]) : 1;
   return c;
 }
 
@@ -177,8 +180,9 @@ static inline void backward_reference(struct block_case *c) {
       double *sums = c->v[SUMS] + chunk * c->channels + i % c->channels;
       if (c->draw.kind == MN_BLOCK_LOSS) {
         const double error = y_reference(c, v_reference(c, i, &own[i])) - c->v[TARGET][i];
-        c->v[DY][i] = c->scale * 2 * error / (double)all;
-        c->v[PARTS][group_of(c, i)] += error * error;
+        const double weight = c->v[WEIGHTS][i / c->channels];
+        c->v[DY][i] = weight * c->scale * 2 * error / (double)all;
+        c->v[PARTS][group_of(c, i)] += weight * error * error;
       }
       const double g = g_reference(c, i, &own[i]);
       h[i] = g * (c->norm ? c->v[GAMMA][i % c->channels] : 1);
@@ -222,6 +226,7 @@ static inline void upload(struct block_case *c) {
                                .rstd = c->real[RSTD],
                                .y = &c->y,
                                .target = c->real[TARGET],
+                               .weights = c->draw.seed % 2 ? c->real[WEIGHTS] : NULL,
                                .scale = c->scale,
                                .loss_parts = c->real[PARTS],
                                .dz = &c->dz,

@@ -246,18 +246,26 @@ static void check_add(struct memory *m, const struct draw *d) {
 
 /* Losses */
 
+/* What rows are multiplied by: of every other case 1, for which NULL is given. */
+static double *drawn_weights(struct memory *m, const struct draw *d) {
+  double *weights = kept_random(m, 3, d->rows, 1);
+  for (int64_t n = 0; n < d->rows; n++) weights[n] = d->seed % 2 == 0 ? 1 : n % 4 ? fabs(weights[n]) : 0;
+  return weights;
+}
+
 /* Rows that a warp adds up, and those that a CTA does. */
 static void check_mse(struct memory *m, const struct draw *d) {
   const int64_t cols = columns_of(d), count = d->rows * cols;
   double *y = kept_random(m, 1, count, 2), *target = kept_random(m, 2, count, 2);
-  double *parts = kept_zeros(m, d->rows), *dy = kept_zeros(m, count);
+  double *parts = kept_zeros(m, d->rows), *dy = kept_zeros(m, count), *weights = drawn_weights(m, d);
   for (int64_t i = 0; i < count; i++) {
-    parts[i / cols] += (y[i] - target[i]) * (y[i] - target[i]);
-    dy[i] = 0.25 * 2 * (y[i] - target[i]) / (double)count;
+    parts[i / cols] += weights[i / cols] * (y[i] - target[i]) * (y[i] - target[i]);
+    dy[i] = weights[i / cols] * 0.25 * 2 * (y[i] - target[i]) / (double)count;
   }
   void *py = take_reals(m, y, count), *pt = take_reals(m, target, count);
   void *pp = take_reals(m, NULL, d->rows), *pd = take_reals(m, NULL, count);
-  MUST(m->device->kernels->mse(m->device, pp, pd, py, pt, d->rows, cols, 0.25));
+  void *pw = d->seed % 2 ? take_reals(m, weights, d->rows) : NULL;
+  MUST(m->device->kernels->mse(m->device, pp, pd, py, pt, pw, d->rows, cols, 0.25));
   const double tolerance = tolerance_of(m->device) / (cols < 16 ? 10 : 1);
   assert_reals(m, "parts", pp, parts, d->rows, tolerance);
   assert_reals(m, "dy", pd, dy, count, tolerance);
@@ -269,7 +277,7 @@ static void check_cross_entropy(struct memory *m, const struct draw *d) {
   const double tolerance = tolerance_of(m->device);
   const int64_t rows = d->rows, cols = columns_of(d);
   double *y = kept_random(m, 44, rows * cols, 50), *parts = kept_zeros(m, rows),
-         *correct = kept_zeros(m, rows), *dy = kept_zeros(m, rows * cols);
+         *correct = kept_zeros(m, rows), *dy = kept_zeros(m, rows * cols), *weights = drawn_weights(m, d);
   int32_t *labels = kept(m, calloc((size_t)rows, sizeof *labels));
   for (int64_t n = 0; n < rows; n++) {
     double *row = y + n * cols, sum = 0;
@@ -279,17 +287,17 @@ static void check_cross_entropy(struct memory *m, const struct draw *d) {
       if (row[k] > row[first]) first = k;
     for (int64_t k = 0; k < cols; k++) sum += exp(row[k] - row[first]);
     for (int64_t k = 0; k < cols; k++)
-      dy[n * cols + k] = 0.5 / (double)rows * (exp(row[k] - row[first]) / sum - (k == label));
-    parts[n] = log(sum) + row[first] - row[label];
-    correct[n] = first == label;
+      dy[n * cols + k] = weights[n] * 0.5 / (double)rows * (exp(row[k] - row[first]) / sum - (k == label));
+    parts[n] = weights[n] * (log(sum) + row[first] - row[label]);
+    correct[n] = first == label ? weights[n] : 0;
   }
   void *pp = take_reals(m, NULL, rows), *pc = take_reals(m, NULL, rows),
-       *pd = take_reals(m, NULL, rows * cols);
+       *pd = take_reals(m, NULL, rows * cols), *pw = d->seed % 2 ? take_reals(m, weights, rows) : NULL;
   MUST(m->device->kernels->cross_entropy(m->device, pp, pc, pd, take_reals(m, y, rows * cols),
-                                         put_bytes(m, labels, (size_t)rows * sizeof *labels), rows, cols,
+                                         put_bytes(m, labels, (size_t)rows * sizeof *labels), pw, rows, cols,
                                          0.5));
   assert_reals(m, "parts", pp, parts, rows, tolerance);
-  assert_reals(m, "correct", pc, correct, rows, 0);
+  assert_reals(m, "correct", pc, correct, rows, d->seed % 2 ? tolerance : 0);
   assert_reals(m, "dy", pd, dy, rows * cols, tolerance);
 }
 
@@ -323,7 +331,7 @@ static void cross_entropy_bears_huge_logits(struct memory *m) {
   void *py = take_reals(m, y, MANY), *pp = take_reals(m, NULL, ROWS), *pc = take_reals(m, NULL, ROWS);
   void *pd = take_reals(m, NULL, MANY);
   const int32_t *pl = put_bytes(m, labels, sizeof labels);
-  MUST(k->cross_entropy(m->device, pp, pc, pd, py, pl, ROWS, COLS, 0.5));
+  MUST(k->cross_entropy(m->device, pp, pc, pd, py, pl, NULL, ROWS, COLS, 0.5));
   assert_reals(m, "parts", pp, parts, ROWS, 1e-6);
   const double *small = kept_reals(m, pp, ROWS); /* beside 1e4 the others would hide */
   for (int n = 0; n < ROWS; n++) assert_true(fabs(small[n] - parts[n]) <= 1e-6 * (1 + parts[n]));
@@ -342,7 +350,7 @@ static void cross_entropy_flags_labels_out_of_range(struct memory *m) {
       const int bad = i < 4 && (cols == 3 || i > 0);
       void *y = take_reals(m, kept_zeros(m, 2 * cols), 2 * cols), *parts = take_reals(m, NULL, 2);
       const int32_t *given = put_bytes(m, labels[i], sizeof labels[i]);
-      MUST(k->cross_entropy(m->device, parts, take_reals(m, NULL, 2), NULL, y, given, 2, cols, 1));
+      MUST(k->cross_entropy(m->device, parts, take_reals(m, NULL, 2), NULL, y, given, NULL, 2, cols, 1));
       MUST(k->reduce(m->device, &(struct mn_reduction){out, out + 1, parts, NULL, 2, 0.5}));
       MUST(k->download(m->device, &loss, out, sizeof loss));
       assert_int_equal(!isfinite(loss), bad);

@@ -202,6 +202,8 @@ static const struct {
     {"init", SIZES ROWS "--init part.h5"},
     {"log-every", SIZES ROWS "--log-every 5"},
     {"target", SIZES TABLE "--target kind"},
+    {"weights", SIZES TABLE "--weights a"},
+    {"class-weight", SIZES ROWS "--class-weight balanced"},
     {"drop", SIZES TABLE "--drop b"},
     {"use", SIZES TABLE "--use id"},
     {"header", SIZES TABLE "--header yes"},

@@ -43,13 +43,14 @@ static struct drawn draw(int number) {
 static void score(struct mn_scores *s, const struct drawn *d) {
   struct mn_model model = {.config = {.depth = 1, .hidden = {d->cols}}};
   model.config.loss = d->classes ? MN_LOSS_CROSS_ENTROPY : MN_LOSS_MSE;
-  assert_int_equal(mn_scores_open(s, &model, d->rows), MN_OK);
+  const struct mn_dataset rows = {.rows = d->rows, .weights = d->weighted ? (double *)d->weights : NULL};
+  assert_int_equal(mn_scores_open(s, &model, &rows), MN_OK);
   for (int pass = 0; pass < 2; pass++) { /* the second by batches */
     mn_scores_clear(s);
     for (int64_t n = 0, count; n < d->rows; n += count) {
       count = pass == 0 ? d->rows : d->rows - n < 7 ? d->rows - n : 7;
       const void *targets = d->classes ? (const void *)(d->labels + n) : d->targets + n * d->cols;
-      mn_scores_add(s, d->y + n * d->cols, targets, d->weighted ? d->weights + n : NULL, count);
+      assert_int_equal(mn_scores_take(s, d->y + n * d->cols, targets, n, count), MN_OK);
     }
   }
 }

@@ -10,13 +10,14 @@ struct drawn {
   struct mn_model_config model;
   struct mn_optimizer_config optimizer;
   int64_t rows;
+  int weighted;
 };
 
 static int64_t any(uint64_t seed, int which, int64_t least, int64_t most) {
   return least + (int64_t)(random01(seed, which) * (double)(most - least + 1));
 }
 
-/* Widths, depths, rows, groups, heads, losses, slopes and optimizers of all kinds. */
+/* Widths, depths, rows, groups, heads, losses, slopes, weights of rows and optimizers of all kinds. */
 static struct drawn draw(uint64_t seed) {
   static const double slopes[] = {0.01, -0.5, 0, 1};
   struct drawn d = {.model = mn_model_defaults(),
@@ -29,6 +30,7 @@ static struct drawn draw(uint64_t seed) {
   d.model.slope = slopes[any(seed, 6, 0, 3)];
   d.model.head = head ? any(seed, 7, head, 16) : 0;
   d.model.loss = head == 2 ? MN_LOSS_CROSS_ENTROPY : MN_LOSS_MSE;
+  d.weighted = random01(seed, 9) < 0.5;
   d.rows = (int64_t)exp(log(8) + random01(seed, 8) * log(4000 / 8));
   return d;
 }
@@ -42,6 +44,11 @@ static double *trained(struct mn_device *device, const struct drawn *d, enum mn_
   MUST(mn_model_open(&model, device, &config));
   MUST(mn_model_initialise(model, 7));
   struct training t = train_model(model, d->optimizer, d->rows);
+  if (d->weighted) {
+    void *weights;
+    MUST(mn_tape_device(t.pass->tape, &weights, d->rows, device->real));
+    t.pass->tape->weights = weights;
+  }
   double *end = zeros(mn_model_size(&config)), *const into[] = {start, end};
   for (int when = 0; when < 2; when++) {
     for (int k = 0; k < STEPS && when; k++) (void)step(&t, (uint64_t)k);

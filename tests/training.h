@@ -30,6 +30,12 @@ static inline void load(struct mn_pass *pass, uint64_t seed) {
   double *x = random_values(mn_tensor_count(pass->x), seed, 1);
   MUST(mn_tensor_write(device, pass->x, x));
   free(x);
+  if (pass->tape->weights) {
+    double *weights = random_values(pass->rows, seed + 2, 1);
+    for (int64_t n = 0; n < pass->rows; n++) weights[n] = fabs(weights[n]);
+    MUST(mn_device_write(device, (void *)(uintptr_t)pass->tape->weights, weights, pass->rows));
+    free(weights);
+  }
   if (pass->target) {
     double *target = random_values(mn_tensor_count(pass->target), seed + 1, 1);
     MUST(mn_tensor_write(device, pass->target, target));

@@ -221,13 +221,16 @@ mn_status mn_evaluator_watch(struct mn_evaluator *e, mn_evaluator_take *take, vo
 
 mn_status mn_evaluate(struct mn_evaluator *evaluator, double *loss, double *accuracy) {
   MN_GIVEN(evaluator, loss);
-  const double rows = (double)evaluator->dataset->rows;
+  const struct mn_dataset *d = evaluator->dataset;
+  const double rows = (double)d->rows;
+  double weight = d->weights ? 0 : rows;
+  for (int64_t row = 0; d->weights && row < d->rows; row++) weight += d->weights[row];
   evaluator->total = evaluator->right = 0;
   evaluator->faults = 0;
   MN_TRY(walk(evaluator));
   const double unit = mn_model_loss_unit(evaluator->model);
   *loss = evaluator->faults ? NAN : evaluator->total / rows * (unit > 0 ? unit : 1);
-  if (accuracy) *accuracy = evaluator->dataset->classes && !evaluator->faults ? evaluator->right / rows : NAN;
+  if (accuracy) *accuracy = d->classes && !evaluator->faults ? evaluator->right / weight : NAN;
   return MN_OK;
 }
 

@@ -7,6 +7,7 @@
 #include <time.h>
 
 #include "data/held_out.h"
+#include "data/weights.h"
 #include "kernels/clock.h"
 #include "train/evaluate.h"
 #include "train/fit.h"
@@ -178,7 +179,7 @@ static mn_status hold(struct mn_dataset **out, char **held, struct mn_dataset *f
     MN_TRY(mn_dataset_arrays(out, (float *)(void *)x, y, from->rows, from->inputs, from->outputs));
   (*out)->outputs = from->outputs; /* the last class may have no row */
   (*out)->x_type = from->x_type, (*out)->y_type = from->y_type;
-  return MN_OK;
+  return mn_dataset_weigh(*out, from->weights);
 }
 
 mn_status mn_folds_score(const struct mn_folds *f, struct mn_fold_score scores[][MN_FOLDS_MOST]) {
@@ -196,6 +197,8 @@ mn_status mn_folds_score(const struct mn_folds *f, struct mn_fold_score scores[]
   if (status == MN_OK) status = mn_dataset_deal(fold, rows, f->folds, f->seed);
   for (int i = 0; i < 2 * f->folds && status == MN_OK; i++)
     status = mn_dataset_fold(&parts[i / 2][i % 2], rows, fold, i / 2, (enum mn_part)(i % 2));
+  for (int i = 0; i < f->folds && status == MN_OK && f->class_weights; i++)
+    status = mn_dataset_weigh_classes(parts[i][MN_PART_TRAIN], f->class_weights);
   free(fold);
   if (status == MN_OK) status = run_all(&w, workers < jobs ? workers : jobs);
   for (int i = 0; i < 2 * f->folds; i++) mn_dataset_close(parts[i / 2][i % 2]);

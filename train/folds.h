@@ -19,6 +19,7 @@ struct mn_folds {
   uint64_t seed;                    /* of the folds and the weights */
   int folds;                        /* 2 to MN_FOLDS_MOST */
   int count, settings[MN_SETTINGS]; /* to be scored, longer ones last */
+  const double *class_weights;      /* [K] of the rows to train on (mn_dataset_weigh_classes); or NULL */
   /* Standardises a model by its rows to train on, and sets how it is trained; several threads call it. */
   mn_status (*set)(void *to, int setting, struct mn_model *model, struct mn_dataset *train,
                    struct mn_optimizer_config *optimizer, struct mn_trainer_config *trainer);

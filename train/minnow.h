@@ -40,7 +40,7 @@
 #define MINNOW_VERSION_MAJOR 0
 #define MINNOW_VERSION_MINOR 4
 #define MINNOW_VERSION_PATCH 0
-#define MINNOW_ABI 1 /* of libminnow.so.1: it changes with the sizes of structs */
+#define MINNOW_ABI 2 /* of libminnow.so.2: it changes with the sizes of structs */
 
 #ifdef __cplusplus
 extern "C" {
@@ -129,6 +129,10 @@ MN_CHECKED mn_status mn_dataset_open(struct mn_dataset **out, const char *path, 
 MN_CHECKED mn_status mn_dataset_hold_out(struct mn_dataset **dataset, enum mn_part part, double fraction,
                                          uint64_t seed, int stratified);
 
+/* Multiplies each row's loss by weights[row] ≥ 0 in training and tests, and its part of their accuracy and
+ * scores. Copied; NULL: by 1. Before rows are held out. MN_USAGE: not finite, below 0, or none above it. */
+MN_CHECKED mn_status mn_dataset_weigh(struct mn_dataset *dataset, const double *weights);
+
 int64_t mn_dataset_rows(const struct mn_dataset *dataset);
 int64_t mn_dataset_inputs(const struct mn_dataset *dataset);
 int64_t mn_dataset_outputs(const struct mn_dataset *dataset);          /* K, or with classes their number */
@@ -142,13 +146,14 @@ struct mn_csv;
 
 enum { MN_CSV_NOTES = 5 };
 struct mn_csv_config {
-  int header;         /* 1: the first line has names, -1: it has rows, 0: as it looks */
-  const char *table;  /* of mn_model_table; NULL: a new one, whose columns the following decide */
-  const char *target; /* names of columns between commas; NULL: the last */
-  const char *drop;   /* names of columns to leave out; may be NULL */
-  const char *use;    /* and of columns to take that would be left out */
-  const char *id;     /* name of a column whose texts mn_csv_id returns; NULL: none */
-  int numbers;        /* targets are numbers: 1, classes: -1, 0: classes if words or few whole numbers */
+  int header;          /* 1: the first line has names, -1: it has rows, 0: as it looks */
+  const char *table;   /* of mn_model_table; NULL: a new one, whose columns the following decide */
+  const char *target;  /* names of columns between commas; NULL: the last */
+  const char *drop;    /* names of columns to leave out; may be NULL */
+  const char *use;     /* and of columns to take that would be left out */
+  const char *id;      /* name of a column whose texts mn_csv_id returns; NULL: none */
+  const char *weights; /* name of a column of the rows' weights (mn_dataset_weigh), no input; NULL: none */
+  int numbers;         /* targets are numbers: 1, classes: -1, 0: classes if words or few whole numbers */
 };
 
 /* Reads a file whole, by a config whose members may be 0. Words are one input each, 1 or 0. `path` is

@@ -130,6 +130,7 @@ void mn_pass_set(struct mn_pass *pass, const struct mn_batch *batch) {
   pass->x->value.real = batch->x.real;
   memcpy(pass->x->value.planes, batch->x.planes, sizeof batch->x.planes);
   pass->x->value.scale = batch->x.scale;
+  pass->tape->weights = batch->weights;
   if (pass->target)
     pass->target->value.real = batch->y;
   else

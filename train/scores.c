@@ -27,13 +27,15 @@ int mn_metric_falls(enum mn_metric metric) {
   return metric == MN_METRIC_LOSS || metric == MN_METRIC_LOG_LOSS || metric >= MN_METRIC_RMSE;
 }
 
-mn_status mn_scores_open(struct mn_scores *s, const struct mn_model *model, int64_t rows) {
+mn_status mn_scores_open(struct mn_scores *s, const struct mn_model *model, const struct mn_dataset *d) {
+  const int64_t rows = d->rows;
   const int classes = model->config.loss == MN_LOSS_CROSS_ENTROPY;
   const int64_t cols = mn_model_outputs(&model->config), ranked = !classes || cols > MN_CONFUSION ? 0
                                                                   : cols == 2                     ? 1
                                                                                                   : cols;
   const size_t count = (size_t)cols;
-  *s = (struct mn_scores){.classes = classes, .cols = cols, .ranked = ranked, .room = rows};
+  *s = (struct mn_scores){
+      .classes = classes, .weights = d->weights, .cols = cols, .ranked = ranked, .room = rows};
   s->mean = calloc(9 * count, sizeof *s->mean);
   if (classes && cols <= MN_CONFUSION) s->confusion = calloc(count * count, sizeof *s->confusion);
   if (ranked > 0 && rows <= (1 << 25) / ranked) {
@@ -109,21 +111,16 @@ static void add_target(struct mn_scores *s, int64_t k, double y, double target, 
   s->absolute[k] += weight * fabs(error);
 }
 
-void mn_scores_add(struct mn_scores *s, const double *y, const void *targets, const double *weights,
-                   int64_t count) {
+mn_status mn_scores_take(void *scores, const double *y, const void *targets, int64_t first, int64_t count) {
+  struct mn_scores *s = scores;
   for (int64_t n = 0, at = 0; n < count; n++, at += s->cols) {
-    const double weight = weights ? weights[n] : 1;
+    const double weight = s->weights ? s->weights[first + n] : 1;
     s->rows++;
     s->weight += weight;
     if (s->classes) add_class(s, y + at, ((const int32_t *)targets)[n], weight);
     for (int64_t k = 0; k < s->cols && !s->classes; k++)
       add_target(s, k, y[at + k], ((const double *)targets)[at + k], weight);
   }
-}
-
-mn_status mn_scores_take(void *scores, const double *y, const void *targets, int64_t first, int64_t count) {
-  (void)first;
-  mn_scores_add(scores, y, targets, NULL, count);
   return MN_OK;
 }
 

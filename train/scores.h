@@ -23,8 +23,9 @@ int mn_metric_falls(enum mn_metric metric);   /* 1: less is better */
 
 struct mn_scores {
   int classes;
-  int64_t rows, cols; /* rows so far; K outputs */
-  double weight;      /* of all rows so far: their number, without weights */
+  const double *weights; /* of the dataset's rows, borrowed; or NULL */
+  int64_t rows, cols;    /* rows so far; K outputs */
+  double weight;         /* of all rows so far: their number, without weights */
   /* [K] each, for numbers, in `unit`: the mean, Σ (target − mean)², Σ (output − target)² and
    * Σ |output − target| */
   double *mean, *spread, *error, *absolute;
@@ -40,17 +41,14 @@ struct mn_scores {
 };
 enum { MN_CONFUSION = 20 };
 
-/* For up to `rows` rows of a model's outputs. Close it also after an error: MN_NO_MEMORY. */
-mn_status mn_scores_open(struct mn_scores *scores, const struct mn_model *model, int64_t rows);
+/* For a model's outputs of a dataset's rows. Close it also after an error: MN_NO_MEMORY. */
+mn_status mn_scores_open(struct mn_scores *scores, const struct mn_model *model,
+                         const struct mn_dataset *rows);
 void mn_scores_close(struct mn_scores *scores);
 void mn_scores_clear(struct mn_scores *scores); /* of all rows */
 
-/* Takes `count` rows: y [count, K], and targets, doubles [count, K] or int32 labels [count]. `weights`
- * [count] may be NULL. */
-void mn_scores_add(struct mn_scores *scores, const double *y, const void *targets, const double *weights,
-                   int64_t count);
-
-/* The same, for mn_evaluator_watch. */
+/* Takes `count` rows from row `first` on, for mn_evaluator_watch: y [count, K], and targets, doubles [count,
+ * K] or int32 labels [count]. */
 mn_status mn_scores_take(void *scores, const double *y, const void *targets, int64_t first, int64_t count);
 
 /* A score of class or target k or, k < 0, of all: a mean over those that have it. NaN: it is not defined, as

@@ -12,7 +12,7 @@ struct mn_csv {
   struct mn_csv_file file;
   struct mn_table table;
   int new, filled;                /* the table is this file's own; mn_csv_fill has set its means */
-  int id;                         /* the column of ids */
+  int id, weights;                /* the columns of ids, and of weights; −1 */
   int64_t inputs, outputs, alone; /* alone: as in struct mn_dataset */
   int classes;
   const struct mn_class_names *names; /* of classes that are words */
@@ -28,16 +28,9 @@ struct csv_rows {
 
 /* ---- reading ---- */
 
-static void put(void *to, size_t real, int64_t at, double value) {
-  if (real == sizeof value)
-    ((double *)to)[at] = value;
-  else
-    ((float *)to)[at] = (float)value;
-}
-
-static double value_at(const struct csv_rows *r, const struct mn_table_column *t, int64_t row) {
+static double value_at(const struct csv_rows *r, int column, int64_t row) {
   const struct mn_csv_file *f = &r->csv->file;
-  return mn_csv_at(&f->column[t->source], f->header + (r->base.numbers ? r->base.numbers[row] : row));
+  return mn_csv_at(&f->column[column], f->header + (r->base.numbers ? r->base.numbers[row] : row));
 }
 
 /* Writes the inputs of a column from x's column `at` on. */
@@ -45,10 +38,10 @@ static void read_column(const struct csv_rows *r, const struct mn_table_column *
                         int64_t count, size_t real, void *x, int64_t at) {
   const int words = t->kind == MN_COLUMN_WORDS && t->words.count > 2;
   for (int64_t i = 0; i < count; i++, at += r->base.inputs) {
-    const double value = value_at(r, t, first + i);
-    for (int64_t k = 0; words && k < t->words.count; k++) put(x, real, at + k, value == (double)k);
-    if (!words) put(x, real, at, isnan(value) ? t->mean : value);
-    if (t->gaps) put(x, real, at + 1, isnan(value));
+    const double value = value_at(r, t->source, first + i);
+    for (int64_t k = 0; words && k < t->words.count; k++) mn_real_put(x, real, at + k, value == (double)k);
+    if (!words) mn_real_put(x, real, at, isnan(value) ? t->mean : value);
+    if (t->gaps) mn_real_put(x, real, at + 1, isnan(value));
   }
 }
 
@@ -58,14 +51,14 @@ static mn_status read_targets(const struct csv_rows *r, int64_t first, int64_t c
   for (int c = 0; c < csv->table.count; c++) {
     const struct mn_table_column *t = &csv->table.columns[c];
     for (int64_t i = 0; t->target && i < count; i++) {
-      const double value = value_at(r, t, first + i);
+      const double value = value_at(r, t->source, first + i);
       if (isnan(value))
         return mn_fail(MN_BAD_DATA, "%s: row %lld (from 0) lacks its target, column %s: leave it out",
                        csv->file.path, (long long)mn_dataset_row(&r->base, first + i), t->name);
       if (csv->classes)
         ((int32_t *)y)[i] = (int32_t)fmin(value, INT32_MAX);
       else
-        put(y, real, i * csv->outputs + k, value);
+        mn_real_put(y, real, i * csv->outputs + k, value);
     }
     k += t->target;
   }
@@ -100,7 +93,7 @@ static mn_status keep_rows(struct mn_csv *csv) {
   for (int64_t row = 0; row < csv->file.rows; row++) {
     int whole = 1;
     for (int c = 0; c < csv->table.count; c++)
-      if (csv->table.columns[c].target && isnan(value_at(&all, &csv->table.columns[c], row))) whole = 0;
+      if (csv->table.columns[c].target && isnan(value_at(&all, csv->table.columns[c].source, row))) whole = 0;
     if (whole) csv->kept[csv->kept_count++] = row;
   }
   return MN_OK;
@@ -121,6 +114,18 @@ static mn_status check_classes(const struct mn_csv *csv) {
     }
   }
   return MN_OK;
+}
+
+static mn_status weigh(struct csv_rows *r) {
+  const struct mn_csv *csv = r->csv;
+  double *const weights = malloc((size_t)r->base.rows * sizeof *weights);
+  if (!weights) return mn_fail(MN_NO_MEMORY, "no memory for the weights of %ld rows", (long)r->base.rows);
+  for (int64_t row = 0; row < r->base.rows; row++) weights[row] = value_at(r, csv->weights, row);
+  const mn_status status = mn_dataset_weigh(&r->base, weights);
+  free(weights);
+  if (status != MN_USAGE) return status;
+  return mn_fail(MN_BAD_DATA, "%s: column %s: %s", csv->file.path, csv->file.column[csv->weights].name,
+                 mn_message());
 }
 
 mn_status mn_csv_rows(struct mn_dataset **out, struct mn_csv *csv, int targets) {
@@ -153,8 +158,12 @@ mn_status mn_csv_rows(struct mn_dataset **out, struct mn_csv *csv, int targets) 
                                   .fingerprinting = &mn_fingerprinting,
                                   .read = csv_read},
                          .csv = csv};
-  *out = &r->base;
-  return MN_OK;
+  const mn_status status = csv->weights < 0 ? MN_OK : weigh(r);
+  if (status == MN_OK)
+    *out = &r->base;
+  else
+    mn_dataset_close(&r->base);
+  return status;
 }
 
 mn_status mn_csv_fill(struct mn_csv *csv, struct mn_dataset *train) {
@@ -254,7 +263,13 @@ static mn_status open_csv(struct mn_csv *csv, const char *path, const struct mn_
   MN_TRY(csv->new ? mn_table_infer(&csv->table, &csv->file, config, &lists)
                   : mn_table_find(&csv->table, &csv->file, &lists));
   MN_TRY(mn_csv_check_names(&csv->file, "id", config->id));
+  MN_TRY(mn_csv_check_names(&csv->file, "weights", config->weights));
   while (config->id && strcmp(csv->file.column[csv->id].name, config->id) != 0) csv->id++;
+  csv->weights = config->weights ? 0 : -1;
+  while (config->weights && strcmp(csv->file.column[csv->weights].name, config->weights) != 0) csv->weights++;
+  for (int c = 0; c < csv->table.count && config->weights; c++)
+    if (csv->table.columns[c].source == csv->weights && csv->table.columns[c].target)
+      return mn_fail(MN_USAGE, "--weights %s: this column is the target", config->weights);
   describe(csv, &lists);
   measure(csv);
   return MN_OK;

@@ -224,12 +224,16 @@ mn_status mn_csv_check_names(const struct mn_csv_file *f, const char *option, co
   return MN_OK;
 }
 
+static int is_left_out(const struct mn_csv_config *config, const char *name) {
+  return is_listed(config->drop, name) || (config->weights && strcmp(config->weights, name) == 0);
+}
+
 /* Why a column is no input; NULL if it is one. */
 static const char *why_not(const struct mn_csv_file *f, int index, const struct mn_csv_config *config) {
   const struct mn_csv_column *c = &f->column[index];
   const int different = distinct(c), used = is_listed(config->use, c->name),
             words = kind_of(c) == MN_COLUMN_WORDS;
-  if (is_listed(config->drop, c->name)) return "--drop";
+  if (is_left_out(config, c->name)) return "--drop";
   if (present(c) == 0) return "empty";
   if (words && different > MN_CLASSES_MOST) return "more than 1000 words";
   if (words && longest(c) >= MN_CLASS_NAME) return "long texts";
@@ -314,7 +318,7 @@ mn_status mn_table_infer(struct mn_table *table, struct mn_csv_file *f, const st
   MN_TRY(mn_csv_check_names(f, "drop", config->drop));
   MN_TRY(mn_csv_check_names(f, "use", config->use));
   for (const struct mn_csv_column *c; last > 0; last--) /* a separator may end each line */
-    if (c = &f->column[last], !is_listed(config->drop, c->name) && !(c->unnamed && present(c) == 0)) break;
+    if (c = &f->column[last], !is_left_out(config, c->name) && !(c->unnamed && present(c) == 0)) break;
   for (int i = 0; i < f->columns; i++) targets += is_listed(config->target, f->column[i].name);
   for (int i = 0; i < f->columns; i++) {
     const int target = config->target ? is_listed(config->target, f->column[i].name) : i == last;

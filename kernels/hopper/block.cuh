@@ -64,6 +64,7 @@ template <enum mn_epilogue_kind Kind, int D, bool Saves, class Tile> struct bloc
   /* Makes NULL constant for what this instantiation does not write, so that the compiler removes the stores.
    * A backward has read z, mean and rstd before. */
   static MN_GPU arguments written(arguments a) {
+    a.weights = NULL;
     if constexpr (!Saves) a.z = a.mean = a.rstd = a.y = a.dz = NULL;
     if constexpr (Kind == MN_BLOCK) a.dz_planes = {};
     if constexpr (Kind != MN_BLOCK) a.y_planes = {};
@@ -200,7 +201,7 @@ static mn_hopper_launcher *plan_block(const struct mn_device *device, const stru
   const enum mn_epilogue_kind kind = epilogue->kind;
   const int64_t width = b->channels / b->groups;
   if (p->form != (kind == MN_BLOCK_BACKWARD ? MN_NN : MN_NT)) return NULL;
-  if (kind == MN_BLOCK_LOSS && (saves(b) || b->y)) return NULL;
+  if (kind == MN_BLOCK_LOSS && (saves(b) || b->y || b->weights)) return NULL;
   if (kind == MN_BLOCK_BACKWARD && b->narrow) return NULL;
   if (kind != MN_BLOCK && (b->dz->real || !b->dz->planes[0] || !writes(b->dz))) return NULL;
   if (b->ops != MN_OP_ALL || !writes(b->y) ||

@@ -132,6 +132,7 @@ static mn_stack_args args_of(struct mn_device *device, const struct mn_stack *s,
   }
   a.x = static_cast<const uint16_t *>(s->x->planes[0]), a.x_scale = s->x->scale;
   a.target = static_cast<const float *>(s->target), a.labels = s->labels;
+  a.weights = static_cast<const float *>(s->weights);
   a.y = s->y ? static_cast<float *>(s->y->real) : NULL, a.y_planes = mn_planes_of(device, s->y);
   a.parts = static_cast<float *>(s->parts);
   a.nonfinite = device->nonfinite, a.mark = device->mark;

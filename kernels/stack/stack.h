@@ -31,6 +31,7 @@ struct mn_stack {
   struct mn_operand *y;
   const void *target;    /* [N, K] or [N, C]; or NULL, and then, with a head: */
   const int32_t *labels; /* [N] in 0 … K − 1; another makes the loss NaN */
+  const void *weights;   /* [N], which multiply a row's dy and its terms of `results`; or NULL */
   /* dy = scale·(y − target) or scale·(softmax(y) − onehot(label)); the loss is factor times the sum of
    * (y − target)² or of −log softmax(y)[label]. */
   double scale, factor;

@@ -24,7 +24,8 @@ struct mn_stack_args {
   const mn_scale *x_scale;
   const float *target;
   const int32_t *labels;
-  float *y; /* the forward alone: reals, planes or both */
+  const float *weights; /* may be NULL */
+  float *y;             /* the forward alone: reals, planes or both */
   mn_planes y_planes;
   float *parts; /* [CTAs, stride] */
   int *nonfinite, mark;
@@ -233,6 +234,11 @@ template <class S> struct mn_stack_step {
   /* The lane's row r, of the tile. */
   MN_GPU int row_of(int r) const { return t.row0 + 8 * (r / 2) + 2 * t.q + r % 2; }
 
+  /* Rows behind the last are copies of it with weight 0. */
+  MN_GPU float weight_of(int row) const {
+    return row >= left ? 0 : p.weights ? p.weights[tile_row + row] : 1;
+  }
+
   /* The targets of the warp's rows come to d while the last product is computed. */
   MN_GPU void load_targets() {
     MN_UNROLL(int r = 0; r < Own; r++) {
@@ -242,18 +248,17 @@ template <class S> struct mn_stack_step {
     }
   }
 
-  /* The loss of the last block, of which z is normalised, and dy in place of the targets in d. Rows behind
-   * the last are copies of it with weight 0. */
+  /* The loss of the last block, of which z is normalised, and dy in place of the targets in d. */
   MN_GPU void squared_errors(const float (&gamma)[T], const float (&beta)[T]) {
     MN_UNROLL(int r = 0; r < Own; r++) {
-      const float there = row_of(r) < left ? 1 : 0;
+      const float weight = weight_of(row_of(r));
       float squares = 0;
       MN_UNROLL(int j = 0; j < T; j++) {
         float &dy = warp::of(d, r, j);
         const float error = warp::activate(warp::of(z, r, j), gamma[j], beta[j], p.bend) - dy;
-        squares = fmaf(error, error, squares), dy = there * p.scale * error;
+        squares = fmaf(error, error, squares), dy = weight * p.scale * error;
       }
-      loss = fmaf(there, squares, loss);
+      loss = fmaf(weight, squares, loss);
     }
   }
 
@@ -327,7 +332,7 @@ template <class S> struct mn_stack_step {
 
   /* The eight lanes i hold a row's outputs, a = i and b = i + 8. Adds the row's loss, and puts its
    * gradient in their place. */
-  MN_GPU void cross_entropy(float &a, float &b, int label, bool there) {
+  MN_GPU void cross_entropy(float &a, float &b, int label, float weight) {
     const bool lo = t.i < p.outputs, hi = t.i + 8 < p.outputs;
     float most = lo ? a : -INFINITY;
     if (hi) most = fmaxf(most, b);
@@ -339,20 +344,21 @@ template <class S> struct mn_stack_step {
     MN_UNROLL(int o = 4; o < 32; o *= 2) all += __shfl_xor_sync(MN_CUDA_WARP, all, o);
     const float of_label = most + __logf(all);
     const bool at_a = label == t.i, at_b = label == t.i + 8;
-    if (t.across == 0 && there) {
-      if (at_a) loss += of_label - a;
-      if (at_b) loss += of_label - b;
+    if (t.across == 0) {
+      if (at_a) loss = fmaf(weight, of_label - a, loss);
+      if (at_b) loss = fmaf(weight, of_label - b, loss);
       if (t.i == 0 && (unsigned)label >= (unsigned)p.outputs) loss = NAN;
-      if (t.i == 0 && first == label) correct += 1;
+      if (t.i == 0 && first == label) correct += weight;
     }
-    a = p.scale * (ea / all - (at_a ? 1.0f : 0.0f)), b = p.scale * (eb / all - (at_b ? 1.0f : 0.0f));
+    const float scale = weight * p.scale;
+    a = scale * (ea / all - (at_a ? 1.0f : 0.0f)), b = scale * (eb / all - (at_b ? 1.0f : 0.0f));
   }
 
-  MN_GPU void squared_error(float &y, int64_t row, int output) {
+  MN_GPU void squared_error(float &y, int64_t row, int output, float weight) {
     if (output < p.outputs) {
       const float error = y - p.target[row * p.outputs + output];
-      if (t.across == 0) loss = fmaf(error, error, loss);
-      y = p.scale * error;
+      if (t.across == 0) loss = fmaf(weight * error, error, loss);
+      y = weight * p.scale * error;
     } else {
       y = 0;
     }
@@ -369,8 +375,9 @@ template <class S> struct mn_stack_step {
         const int row = t.row0 + 8 * n + 2 * t.q + e;
         const int64_t at = tile_row + row;
         float &a = y[n][e], &b = y[n][2 + e];
-        if (p.labels) cross_entropy(a, b, row < left ? p.labels[at] : 0, row < left);
-        if (!p.labels && row < left) squared_error(a, at, t.i), squared_error(b, at, t.i + 8);
+        const float weight = weight_of(row);
+        if (p.labels) cross_entropy(a, b, row < left ? p.labels[at] : 0, weight);
+        if (!p.labels && row < left) squared_error(a, at, t.i, weight), squared_error(b, at, t.i + 8, weight);
         if (row >= left) a = b = 0;
         bias[0] += a, bias[1] += b;
         a *= factor, b *= factor;

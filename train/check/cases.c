@@ -114,6 +114,11 @@ static mn_status read_training(struct reader *reader) {
   c->optimizer.accumulate = 1;
   MN_TRY(read_optimizer(reader, &c->optimizer.rule));
   MN_TRY(read_array(reader, "target", c->rows * c->model.hidden[0]));
+  struct mn_hdf5_object weights;
+  MN_TRY(mn_hdf5_find(&reader->file, &reader->group, "weights", &weights));
+  const int weighs = weights.kind != MN_HDF5_NOTHING;
+  mn_hdf5_release(&weights);
+  if (weighs) MN_TRY(read_array(reader, "weights", c->rows));
   MN_TRY(read_array(reader, "losses", steps));
   MN_TRY(read_parameters(reader, "initial/"));
   return read_parameters(reader, "final/");
@@ -188,5 +193,6 @@ double *mn_case_array(const struct mn_case *c, const char *name, int64_t *count)
       if (count) *count = c->arrays[i].count;
       return c->arrays[i].values;
     }
-  mn_abort(__FILE__, __LINE__, name);
+  MN_REQUIRE(strcmp(name, "weights") == 0);
+  return NULL;
 }

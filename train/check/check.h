@@ -35,9 +35,9 @@ mn_status mn_gradcheck(FILE *out, struct mn_device *device, const struct mn_chec
  *   expected    z y [N, C]  mean rstd [N, G]  grad/x and grad/ with the four parameters
  *
  * A group with the attribute `steps` is a training run instead: lr momentum weight_decay nesterov, x, target
- * [N, C], initial/ and final/ with the four parameters, losses [steps], after full-batch SGD on the mean
- * squared error. With the attribute optimizer = "adamw" it is by AdamW: beta1, beta2 and adam_eps stand in
- * place of momentum and nesterov. All datasets are float64. */
+ * [N, C], weights [N] if the loss has some, initial/ and final/ with the four parameters, losses [steps],
+ * after full-batch SGD on the mean squared error. With the attribute optimizer = "adamw" it is by AdamW:
+ * beta1, beta2 and adam_eps stand in place of momentum and nesterov. All datasets are float64. */
 enum { MN_CASE_ARRAYS = 16 };
 
 struct mn_case {
@@ -63,7 +63,7 @@ mn_status mn_case_read(const char *path, int index, struct mn_case *out);
 void mn_case_free(struct mn_case *which);
 
 /* The array called `name`, owned by the case, and its elements (count may be NULL). Aborts if the case has no
- * such array. */
+ * such array, except for weights: NULL. */
 double *mn_case_array(const struct mn_case *which, const char *name, int64_t *count);
 
 /* `minnow parity`: runs every case of `path` and writes a line a tensor to `out`, or one JSON object. The

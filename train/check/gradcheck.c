@@ -79,11 +79,15 @@ static mn_status randomise(struct check *c) {
   return MN_OK;
 }
 
-/* Draws the batch of a pass: both passes get the same. */
+/* Draws the batch of a pass and, for a loss, weights of its rows from 0 to 2: both passes get the same. */
 static mn_status load(struct check *c, const struct mn_pass *pass) {
   const uint64_t classes = (uint64_t)mn_model_outputs(&c->config->model);
   int32_t *labels;
+  void *weights;
   MN_TRY(draw(c, pass->x, TENSORS, sqrt(3)));
+  MN_TRY(mn_tape_device(pass->tape, &weights, pass->rows, c->device->real));
+  MN_TRY(mn_uniform(c->device, weights, pass->rows, c->config->seed, MN_RANDOM_CHECK + TENSORS + 4, 1, 1));
+  pass->tape->weights = weights;
   if (pass->target) return draw(c, pass->target, TENSORS + 1, 1);
   if (!pass->labels) return MN_OK;
   MN_TRY(mn_tape_host(pass->tape, (void **)&labels, (size_t)pass->rows * sizeof *labels));

@@ -172,6 +172,13 @@ static mn_status check_gradients(struct run *run, const struct subject *subject)
 static mn_status check_training(struct run *run, const struct subject *subject) {
   struct mn_pass *pass = subject->pass;
   MN_TRY(mn_tensor_write(run->device, pass->target, mn_case_array(&run->which, "target", NULL)));
+  const double *weights = mn_case_array(&run->which, "weights", NULL);
+  void *on_device;
+  if (weights) {
+    MN_TRY(mn_tape_device(pass->tape, &on_device, pass->rows, run->device->real));
+    MN_TRY(mn_device_write(run->device, on_device, weights, pass->rows));
+    pass->tape->weights = on_device;
+  }
   for (int step = 0; step < run->which.steps; step++) {
     MN_TRY(mn_optimizer_rate(subject->optimizer, run->which.rate, step));
     MN_TRY(mn_tape_forward(pass->tape));

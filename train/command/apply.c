@@ -33,7 +33,11 @@ static void array(const struct mn_scores *s, struct mn_json *json, const char *k
 
 static void counts(struct mn_json *json, const char *key, const double *values, int64_t count) {
   mn_json_array_open(json, key);
-  for (int64_t k = 0; k < count; k++) mn_json_integer(json, NULL, (int64_t)values[k]);
+  for (int64_t k = 0; k < count; k++) /* without weights they are whole */
+    if (values[k] == floor(values[k]))
+      mn_json_integer(json, NULL, (int64_t)values[k]);
+    else
+      mn_json_number(json, NULL, values[k]);
   mn_json_close(json);
 }
 
@@ -50,7 +54,8 @@ static void show_confusion(const struct mn_scores *s, const struct mn_class_name
   for (int64_t k = 0; k < s->cols; k++) fprintf(out, "  %*s", width, label[k]);
   for (int64_t row = 0; row < s->cols; row++) {
     fprintf(out, "\n%-*s", width, label[row]);
-    for (int64_t k = 0; k < s->cols; k++) fprintf(out, "  %*.0f", width, s->confusion[row * s->cols + k]);
+    for (int64_t k = 0; k < s->cols; k++)
+      fprintf(out, "  %*.*f", width, s->weights ? 2 : 0, s->confusion[row * s->cols + k]);
   }
   fputc('\n', out);
 }
@@ -89,7 +94,7 @@ static mn_status evaluate(FILE *out, struct mn_session *s, struct mn_evaluator *
   int64_t batches, all;
   char where[MN_FAULT_WORDS];
   struct mn_json json;
-  MN_TRY(mn_scores_open(scores, s->model, s->test->rows));
+  MN_TRY(mn_scores_open(scores, s->model, s->test));
   MN_TRY(mn_evaluator_watch(evaluator, mn_scores_take, scores));
   MN_TRY(mn_evaluate(evaluator, &loss, &accuracy));
   const struct mn_fault *fault = mn_evaluator_fault(evaluator, &batches, &all);

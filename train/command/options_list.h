@@ -11,6 +11,16 @@ OPTION(TEXT, data, "data", "F", RUNS, COURSE, 0, 0, NULL,
 OPTION(TEXT, x_name, "x", "NAME", RUNS, COURSE, 0, 0, "x", "dataset of the inputs", .needs = "data")
 OPTION(TEXT, y_name, "y", "NAME,...", RUNS, COURSE, 0, 0, "y",
        "dataset of the targets or labels, or several of targets", .needs = "data")
+OPTION(
+    TEXT, weights, "weights", "NAME", TRAIN | EVAL, COURSE, 0, 0, NULL,
+    "dataset of a number from 0 on for each row, or of a CSV a column: by it the row's loss is multiplied, "
+    "and its part in the scores",
+    .needs = "data")
+OPTION(
+    TEXT, class_weight, "class-weight", "balanced|W,W...", TRAIN, COURSE, 0, 0, NULL,
+    "factors of the losses of rows to train on by their classes, in the classes' order; balanced: by which "
+    "each class counts the same",
+    .needs = "data")
 OPTION(TEXT, target, "target", "NAME,...", TRAIN, KEPT, 0, 0, NULL,
        "of a CSV: the column of the targets, or several of numbers; by default the last", .needs = "data")
 OPTION(TEXT, drop, "drop", "NAME,...", TRAIN, KEPT, 0, 0, NULL, "of a CSV: columns to leave out",

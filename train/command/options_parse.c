@@ -460,11 +460,12 @@ mn_status mn_options_set(struct mn_options *options, const char *name, const cha
   if (index < 0 || !(mn_option_rows[index].flags & (MN_OPTION_CONFIG | MN_OPTION_KEPT)))
     return mn_fail(MN_BAD_DATA, "/config has '%s', which no run here has; was it written by another minnow?",
                    name);
-  /* If two options exclude each other, one is unset in /config: "0" or "", which a command line cannot
-   * contain. */
+  /* In /config a text may be unset, and one of two options that exclude each other: "" or "0", which a
+   * command line cannot contain. */
   const struct mn_option_row *row = &mn_option_rows[index];
   const int number = row->kind == MN_KIND_INTEGER;
-  if (mn_option_excludes(index) >= 0 && strcmp(value, number ? "0" : "") == 0) {
+  if ((mn_option_excludes(index) >= 0 || row->kind == MN_KIND_TEXT) &&
+      strcmp(value, number ? "0" : "") == 0) {
     memset((char *)options + row->offset, 0, number ? sizeof(int64_t) : sizeof(char *));
     return MN_OK;
   }

@@ -6,6 +6,7 @@
 
 #include "data/dataset_file.h"
 #include "data/held_out.h"
+#include "data/weights.h"
 #include "kernels/text.h"
 #include "train/checkpoint/layout.h"
 #include "train/command/announce.h"
@@ -30,6 +31,7 @@ static mn_status open_csv(struct mn_session *s, struct mn_dataset **out, enum mn
                                        .drop = o->drop,
                                        .use = o->use,
                                        .id = o->id,
+                                       .weights = o->weights,
                                        .numbers = o->loss < 0 ? 0 : numbers};
   if (mn_options_given(o, "x") || mn_options_given(o, "y"))
     return mn_fail(MN_USAGE, "--%s is for HDF5, but %s is a CSV: --target NAME names its target",
@@ -116,6 +118,25 @@ static mn_status take_logs(const struct mn_session *s, struct mn_dataset **datas
   return mn_dataset_join(dataset, &(struct mn_dataset *){*dataset}, 1, s->options.data);
 }
 
+/* By the dataset of --weights. */
+static mn_status weigh(const struct mn_session *s, struct mn_dataset *dataset, enum mn_part part) {
+  const struct mn_options *o = &s->options;
+  struct mn_dataset *of;
+  MN_TRY(mn_dataset_open(&of, o->data, part, o->x_name, o->weights, MN_Y_REQUIRED | MN_Y_NUMBERS));
+  double *const weights = malloc((size_t)of->rows * sizeof *weights);
+  mn_status status = weights ? MN_OK : mn_fail(MN_NO_MEMORY, "no memory for %ld weights", (long)of->rows);
+  if (of->classes || of->outputs != 1)
+    status = mn_fail(MN_BAD_DATA, "%s: dataset %s has %s: weights are a number for each row", o->data,
+                     o->weights, of->classes ? "words" : "several columns");
+  if (status == MN_OK) status = of->read(of, 0, of->rows, sizeof *weights, NULL, weights);
+  if (status == MN_OK) status = mn_dataset_weigh(dataset, weights);
+  if (status == MN_USAGE)
+    status = mn_fail(MN_BAD_DATA, "%s: dataset %s: %s", o->data, o->weights, mn_message());
+  free(weights);
+  mn_dataset_close(of);
+  return status;
+}
+
 /* Targets that are not wanted are left out, with a warning, if they cannot be read. */
 static mn_status open_rows(struct mn_session *s, struct mn_dataset **out, enum mn_part part, int targets) {
   const struct mn_options *o = &s->options;
@@ -123,7 +144,8 @@ static mn_status open_rows(struct mn_session *s, struct mn_dataset **out, enum m
   const mn_status status = open_named(s, out, part, targets);
   const int copied = o->command == MN_COMMAND_PREDICT && out == &s->test; /* to --out, as they are */
   if (status == MN_OK && *out && targets && !copied && (s->from ? s->from->log != 0 : o->y_scale))
-    return take_logs(s, out);
+    MN_TRY(take_logs(s, out));
+  if (status == MN_OK && *out && o->weights && !s->csv) return weigh(s, *out, part);
   if (status != MN_BAD_DATA || targets || mn_csv_named(o->data)) return status;
   mn_outcome_note(&outcome, status);
   mn_dataset_close(*out), *out = NULL;
@@ -214,8 +236,21 @@ static int is_one_hot(struct mn_dataset *d) {
   return 1;
 }
 
+static void tell_weights(const struct mn_session *s) {
+  char words[1024] = "", name[4 * MN_CLASS_NAME];
+  const int64_t classes = s->train->outputs;
+  for (int64_t k = 0, used = 0; k < classes && used < (int)sizeof words; k++) {
+    snprintf(name, sizeof name, "%ld", (long)k);
+    if (s->class_names.count) mn_escape(name, sizeof name, s->class_names.names[k]);
+    used += snprintf(words + used, sizeof words - (size_t)used, "%s%s %.4g", k ? ", " : "", name,
+                     s->class_weights[k]);
+  }
+  mn_announce(&s->options, "weights of classes: %s", words);
+}
+
 void mn_session_note_targets(const struct mn_session *s) {
   struct mn_dataset *d = s->train;
+  if (s->class_weights) tell_weights(s);
   const int64_t missing = d->classes && !d->class_names ? missing_label(d) : -1;
   if (missing >= 0)
     mn_announce(&s->options,
@@ -227,6 +262,42 @@ void mn_session_note_targets(const struct mn_session *s) {
                 "%s.argmax(axis=1), "
                 "whole numbers",
                 s->options.y_name, s->options.y_name);
+}
+
+/* The factors that --class-weight lists. */
+static mn_status list_weights(struct mn_session *s) {
+  const struct mn_options *o = &s->options;
+  const int64_t classes = s->train->outputs;
+  int64_t count = 0;
+  int good = 1;
+  const char *p = o->class_weight;
+  for (char *end; good; p = end + 1) {
+    const double weight = strtod(p, &end);
+    good = end != p && isfinite(weight) && weight >= 0 && (!*end || *end == ',');
+    if (good && count < classes) s->class_weights[count] = weight;
+    count += good;
+    if (!*end) break;
+  }
+  if (good && count == classes) return MN_OK;
+  return mn_fail(MN_USAGE,
+                 "--class-weight %s: balanced, or a number from 0 on for each of the %ld classes, between "
+                 "commas, works",
+                 o->class_weight, (long)classes);
+}
+
+mn_status mn_session_weigh_classes(struct mn_session *s) {
+  const struct mn_options *o = &s->options;
+  const struct mn_dataset *d = s->train;
+  if (!o->class_weight) return MN_OK;
+  if (!d->classes)
+    return mn_fail(MN_USAGE,
+                   "--class-weight is for classes, and the targets of %s are numbers: --weights NAME "
+                   "names a factor for each row",
+                   o->data);
+  s->class_weights = calloc((size_t)d->outputs, sizeof *s->class_weights);
+  if (!s->class_weights) return mn_fail(MN_NO_MEMORY, "no memory for the weights of classes");
+  return strcmp(o->class_weight, "balanced") == 0 ? mn_dataset_balance(s->train, s->class_weights)
+                                                  : list_weights(s);
 }
 
 mn_status mn_session_open_file(struct mn_session *s) {

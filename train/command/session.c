@@ -333,6 +333,7 @@ void mn_session_close(struct mn_session *s) {
   mn_optimizer_close(s->optimizer);
   mn_model_close(s->model);
   for (int side = 0; side < MN_SIDES; side++) mn_columns_free(&s->columns[side]);
+  free(s->class_weights);
   mn_dataset_close(s->train);
   mn_dataset_close(s->test);
   mn_checkpoint_free(s->from);

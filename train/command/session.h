@@ -41,7 +41,8 @@ struct mn_session {
   /* A resumed run: the name and the old value of each option that it changes. */
   struct mn_text changed[MN_CHECKPOINT_OPTIONS];
   int changes;
-  int folds, chosen; /* --tune and --folds: 0 without; the best setting by `scores`, or −1 */
+  double *class_weights; /* [classes] of --class-weight; NULL without */
+  int folds, chosen;     /* --tune and --folds: 0 without; the best setting by `scores`, or −1 */
   struct mn_fold_score scores[MN_SETTINGS][MN_FOLDS_MOST];
   char fingerprint
       [MN_FINGERPRINT_TEXT]; /* of the rows of --data (data/fingerprint.h); "" for synthetic ones */
@@ -94,9 +95,12 @@ mn_status mn_session_read(struct mn_session *session, const struct mn_options *o
 /* Opens session->train and, given a test part or --validation, session->test. Words of y are classes. */
 mn_status mn_session_open_file(struct mn_session *session);
 
-/* Notes targets that may be meant otherwise: labels of which one has no row, as 1 to 3 have none of 0, and
- * numbers of which one a row is 1 and the others 0. */
+/* Tells the weights of classes, and notes targets that may be meant otherwise: labels of which one has no
+ * row, as 1 to 3 have none of 0, and numbers of which one a row is 1 and the others 0. */
 void mn_session_note_targets(const struct mn_session *session);
+
+/* Sets s->class_weights by --class-weight. MN_USAGE: no classes, or another number of them. */
+mn_status mn_session_weigh_classes(struct mn_session *session);
 
 /* Opens the rows of --part as session->test. If --part is auto, they are the test part's, else those that the
  * run held out, else all. Auto takes all rows of a file without targets, since no run was trained on them. */

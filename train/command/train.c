@@ -9,6 +9,7 @@
 #include <sys/statvfs.h>
 #include <unistd.h>
 
+#include "data/weights.h"
 #include "engine/ranks/ranks.h"
 #include "train/checkpoint/atomic_file.h"
 #include "train/command/announce.h"
@@ -197,7 +198,7 @@ static mn_status open_scores(struct run *r) {
                    s->test->classes ? "numbers, and y are classes: accuracy, log-loss and f1 are of these"
                                     : "classes, and y are numbers: loss, r2, rmse and mae are of these");
   if (metric == MN_METRIC_ACCURACY) return MN_OK;
-  MN_TRY(mn_scores_open(&r->scores, s->model, s->test->rows));
+  MN_TRY(mn_scores_open(&r->scores, s->model, s->test));
   if (metric == MN_METRIC_ROC_AUC && !r->scores.probabilities)
     return mn_fail(MN_USAGE,
                    "--metric roc-auc is of at most %d classes, and 2^25 probabilities: log-loss works",
@@ -213,7 +214,9 @@ static mn_status open_rows(struct run *r, const struct mn_options *options) {
   struct mn_trainer_config config;
   MN_TRY(mn_watchdog_signals(s->from != NULL)); /* reading rows may take long */
   const int *stop = mn_watchdog_stop();
+  MN_TRY(mn_session_weigh_classes(s));
   MN_TRY(mn_session_tune(s, stop));
+  if (s->class_weights) MN_TRY(mn_dataset_weigh_classes(s->train, s->class_weights));
   if (s->folds) stop = NULL; /* their scores are saved at step 0 */
   mn_options_trainer(o, s->horizon, &config);
   config.stop = stop;

@@ -139,6 +139,7 @@ static mn_status climb(struct mn_session *s, const int *stop) {
                            .rows = s->train,
                            .seed = s->options.seed,
                            .folds = s->folds,
+                           .class_weights = s->class_weights,
                            .set = set,
                            .to = s,
                            .stop = stop};
