@@ -15,8 +15,7 @@ static mn_status copy(const char *name, const void *from, size_t had, int64_t fi
                       int64_t cols, size_t real, void *to) {
   const int64_t at = first * cols, values = count * cols;
   if (real == had) memcpy(to, (const char *)from + (size_t)at * had, (size_t)values * had);
-  for (int64_t i = 0; real > had && i < values; i++) ((double *)to)[i] = mn_real_at(from, had, at + i);
-  for (int64_t i = 0; real < had && i < values; i++) ((float *)to)[i] = (float)mn_real_at(from, had, at + i);
+  for (int64_t i = 0; real != had && i < values; i++) mn_real_put(to, real, i, mn_real_at(from, had, at + i));
   return mn_dataset_check_finite("the arrays", name, at, cols, values, to, real);
 }
 

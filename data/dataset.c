@@ -56,6 +56,16 @@ mn_status mn_labels_check(const int32_t *labels, int64_t first, int64_t count, i
   return MN_OK;
 }
 
+mn_status mn_dataset_labels(int32_t **out, struct mn_dataset *d) {
+  int32_t *labels = *out = calloc((size_t)d->rows, sizeof *labels);
+  if (!labels) return mn_fail(MN_NO_MEMORY, "no memory for %ld labels", (long)d->rows);
+  mn_status status = d->classes ? d->read(d, 0, d->rows, sizeof(float), NULL, labels) : MN_OK;
+  if (status == MN_OK && d->classes)
+    status = mn_labels_check(labels, 0, d->rows, d->outputs, "the data", "it");
+  if (status != MN_OK) free(labels), *out = NULL;
+  return status;
+}
+
 int64_t mn_dataset_rows(const struct mn_dataset *dataset) {
   return dataset->rows;
 }

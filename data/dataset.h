@@ -44,6 +44,9 @@ struct mn_dataset {
   void (*close)(struct mn_dataset *dataset); /* mn_dataset_close calls it or, if it is NULL, free */
 };
 
+/* *out: the label of each row, to be freed; zeros of real targets. Errors: those of read, mn_labels_check's. */
+mn_status mn_dataset_labels(int32_t **out, struct mn_dataset *dataset);
+
 /* For a `read`: MN_USAGE if the dataset lacks these rows or that y, or if no real has `real` bytes. */
 mn_status mn_dataset_check_read(const struct mn_dataset *dataset, int64_t first, int64_t count, size_t real,
                                 const void *y);

@@ -15,8 +15,8 @@ static int64_t count_of(const struct mn_dataset *d) {
   return d->rows < MN_FINGERPRINT_ROWS ? d->rows : MN_FINGERPRINT_ROWS;
 }
 
-/* i·rows/count without overflow. */
-int64_t mn_fingerprint_row(const struct mn_dataset *d, int64_t i) {
+/* The i-th row of the sample: i·rows/count without overflow. */
+static int64_t sample_row(const struct mn_dataset *d, int64_t i) {
   const int64_t count = count_of(d);
   return i * (d->rows / count) + i * (d->rows % count) / count;
 }
@@ -64,7 +64,7 @@ static void add(struct mn_fingerprint *f, const struct mn_dataset *d, int side, 
     rows += at_position(at, side, hash_values(values, real, (at - first) * cols, here * cols));
   }
   int64_t i = (int64_t)((double)first / (double)d->rows * (double)all); /* at most the first sample here */
-  for (int64_t row; i < all && (row = mn_fingerprint_row(d, i)) < end; i++) {
+  for (int64_t row; i < all && (row = sample_row(d, i)) < end; i++) {
     if (row < first) continue;
     const uint64_t hash = hash_values(values, real, (row - first) * cols, cols);
     sample += at_position(row, side, hash);
@@ -79,15 +79,15 @@ static uint64_t hash_header(const struct mn_dataset *d, uint64_t sum) {
   return XXH3_64bits_withSeed(shape, sizeof shape, sum);
 }
 
-void mn_fingerprint_end(struct mn_fingerprint *f, const struct mn_dataset *d, int whole) {
+static void end_rows(struct mn_fingerprint *f, const struct mn_dataset *d, int whole) {
   f->whole = whole;
   f->count = count_of(d);
   f->sample = hash_header(d, f->sample);
   f->rows = whole ? hash_header(d, f->rows) : 0;
 }
 
-mn_status mn_read_sample(struct mn_dataset *dataset, const struct mn_rows_form *form,
-                         struct mn_fingerprint *fingerprint, const int *stop) {
+static mn_status read_sample(struct mn_dataset *dataset, const struct mn_rows_form *form,
+                             struct mn_fingerprint *fingerprint, const int *stop) {
   const int64_t count = count_of(dataset);
   struct mn_range *ranges = malloc((size_t)count * sizeof *ranges);
   struct mn_rows rows = {.x = malloc((size_t)count * form->x_row), .fingerprint = fingerprint};
@@ -97,14 +97,14 @@ mn_status mn_read_sample(struct mn_dataset *dataset, const struct mn_rows_form *
   if (!ranges || !rows.x || (form->y_row && !rows.y))
     status = mn_fail(MN_NO_MEMORY, "no memory for %lld rows, a sample", (long long)count);
   for (int64_t i = 0; i < count && status == MN_OK; i++)
-    ranges[i] = (struct mn_range){mn_fingerprint_row(dataset, i), 1, i};
+    ranges[i] = (struct mn_range){sample_row(dataset, i), 1, i};
   if (status == MN_OK) status = mn_read_rows(dataset, form, ranges, count, &rows, stop);
-  if (status == MN_OK) mn_fingerprint_end(fingerprint, dataset, 0);
+  if (status == MN_OK) end_rows(fingerprint, dataset, 0);
   free(ranges), free(rows.x), free(rows.y);
   return status;
 }
 
-const struct mn_fingerprinting mn_fingerprinting = {block_of, add, mn_fingerprint_end, mn_read_sample};
+const struct mn_fingerprinting mn_fingerprinting = {block_of, add, end_rows, read_sample};
 
 /* ---- texts ---- */
 
@@ -119,6 +119,16 @@ void mn_fingerprint_show(char out[MN_FINGERPRINT_TEXT], const struct mn_fingerpr
   if (train->whole && (!test || test->whole))
     snprintf(out + length, MN_FINGERPRINT_TEXT - (size_t)length, " %016" PRIx64,
              XXH3_64bits(sums[1], sizeof sums[1]));
+}
+
+void mn_fingerprint_weights(char out[MN_FINGERPRINT_TEXT], const struct mn_dataset *train,
+                            const struct mn_dataset *test) {
+  uint64_t sum = 0;
+  for (int i = 0; i < 2; i++) {
+    const struct mn_dataset *d = i ? test : train;
+    if (d && d->weights) sum = XXH3_64bits_withSeed(d->weights, (size_t)d->rows * sizeof *d->weights, sum);
+  }
+  snprintf(out, MN_FINGERPRINT_TEXT, sum ? "%016" PRIx64 : "", sum);
 }
 
 int mn_fingerprint_same(const char *a, const char *b) {

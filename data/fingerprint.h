@@ -19,17 +19,6 @@ struct mn_fingerprint {
   uint32_t inputs[MN_FINGERPRINT_ROWS];
 };
 
-/* The i-th row of the sample; they are spread over the dataset. */
-int64_t mn_fingerprint_row(const struct mn_dataset *dataset, int64_t i);
-
-/* Ends the fingerprint after all rows of the sample were added, or if `whole`, all rows. */
-void mn_fingerprint_end(struct mn_fingerprint *fingerprint, const struct mn_dataset *dataset, int whole);
-
-/* Sets the fingerprint of the sample: reads its rows in the file's order and forgets them. Errors: as
- * mn_read_rows; MN_NO_MEMORY. */
-mn_status mn_read_sample(struct mn_dataset *dataset, const struct mn_rows_form *form,
-                         struct mn_fingerprint *fingerprint, const int *stop);
-
 /* What reading calls for a dataset whose rows have a fingerprint; a program on arrays links none of it. */
 struct mn_fingerprinting {
   /* Rows of a block, the largest power of two whose x and y take at most 32 KiB as doubles, or 1. If all rows
@@ -39,7 +28,9 @@ struct mn_fingerprinting {
    * Several threads may add at a time. The fingerprint starts as zeros. */
   void (*add)(struct mn_fingerprint *fingerprint, const struct mn_dataset *dataset, int side, size_t real,
               int64_t first, int64_t count, const void *values);
+  /* Behind all rows of the sample or, if `whole`, all rows. */
   void (*end)(struct mn_fingerprint *fingerprint, const struct mn_dataset *dataset, int whole);
+  /* Of the sample, whose rows it reads and forgets. Errors: as mn_read_rows; MN_NO_MEMORY. */
   mn_status (*sample)(struct mn_dataset *dataset, const struct mn_rows_form *form,
                       struct mn_fingerprint *fingerprint, const int *stop);
 };
@@ -49,6 +40,10 @@ extern const struct mn_fingerprinting mn_fingerprinting;
  * NULL. */
 void mn_fingerprint_show(char out[MN_FINGERPRINT_TEXT], const struct mn_fingerprint *train,
                          const struct mn_fingerprint *test);
+
+/* The same of the rows' weights, all of them; "" without. `test` may be NULL. */
+void mn_fingerprint_weights(char out[MN_FINGERPRINT_TEXT], const struct mn_dataset *train,
+                            const struct mn_dataset *test);
 
 /* Whether two texts may be of the same rows: the shorter is the start of the longer. −1: that is not known,
  * since one is of an older minnow, made by other rules. */

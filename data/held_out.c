@@ -91,43 +91,32 @@ static void share(struct stratum *strata, int64_t count, double fraction, int64_
 
 /* Holds out each row with the probability (rows of its class still to hold out) / (rows of its class still to
  * come), so that all choices are equally likely; the remainder of a 64-bit number by 2²⁸ or less is uniform
- * to 2⁻³⁶. If `pick` is 0, only counts the rows of each class. */
-static mn_status walk(unsigned char *held, struct mn_dataset *whole, struct stratum *strata, uint64_t seed,
-                      int pick) {
-  enum { AT_ONCE = 4096 };
-  int32_t labels[AT_ONCE] = {0};
-  for (int64_t first = 0, here; first < whole->rows; first += here) {
-    here = whole->rows - first < AT_ONCE ? whole->rows - first : AT_ONCE;
-    if (whole->classes) MN_TRY(whole->read(whole, first, here, sizeof(float), NULL, labels));
-    if (whole->classes) MN_TRY(mn_labels_check(labels, first, here, whole->outputs, "the data", "it"));
-    for (int64_t i = 0; i < here; i++) {
-      struct stratum *s = &strata[labels[i]];
-      uint32_t words[4];
-      s->rows += pick ? 0 : 1;
-      if (!pick) continue;
-      mn_philox(seed, MN_RANDOM_HELD_OUT, (uint64_t)(first + i), words);
-      if ((int64_t)(((uint64_t)words[0] << 32 | words[1]) % (uint64_t)s->rows) < s->held) {
-        held[first + i] = 1;
-        s->held--;
-      }
-      s->rows--;
-    }
+ * to 2⁻³⁶. */
+static void draw(unsigned char *held, const int32_t *labels, int64_t rows, struct stratum *strata,
+                 uint64_t seed) {
+  for (int64_t row = 0; row < rows; row++) {
+    struct stratum *s = &strata[labels[row]];
+    uint32_t words[4];
+    mn_philox(seed, MN_RANDOM_HELD_OUT, (uint64_t)row, words);
+    held[row] = (int64_t)(((uint64_t)words[0] << 32 | words[1]) % (uint64_t)s->rows) < s->held;
+    s->held -= held[row];
+    s->rows--;
   }
-  return MN_OK;
 }
 
 static mn_status stratify(unsigned char *held, struct mn_dataset *whole, double fraction, uint64_t seed) {
   const int64_t count = whole->classes ? whole->outputs : 1;
+  int32_t *labels;
+  MN_TRY(mn_dataset_labels(&labels, whole));
   struct stratum *strata = calloc((size_t)count, sizeof *strata);
-  if (!strata) return mn_fail(MN_NO_MEMORY, "no memory for the rows of %lld classes", (long long)count);
-  mn_status status = walk(held, whole, strata, seed, 0);
-  if (status == MN_OK) {
-    share(strata, count, fraction, mn_dataset_held_out(whole->rows, fraction));
-    for (int64_t c = 0; c < count && whole->classes; c++)
-      if (!strata[c].held != (strata[c].held == strata[c].rows)) whole->alone = -1 - c;
-    status = walk(held, whole, strata, seed, 1);
-  }
-  free(strata);
+  for (int64_t row = 0; row < whole->rows && strata; row++) strata[labels[row]].rows++;
+  if (strata) share(strata, count, fraction, mn_dataset_held_out(whole->rows, fraction));
+  for (int64_t c = 0; c < count && whole->classes && strata; c++)
+    if (!strata[c].held != (strata[c].held == strata[c].rows)) whole->alone = -1 - c;
+  if (strata) draw(held, labels, whole->rows, strata, seed);
+  const mn_status status =
+      strata ? MN_OK : mn_fail(MN_NO_MEMORY, "no memory for the rows of %lld classes", (long long)count);
+  free(strata), free(labels);
   return status;
 }
 
@@ -199,8 +188,14 @@ static mn_status open_stretches(struct mn_dataset **out, struct mn_dataset *whol
     free(h);
     return mn_fail(MN_NO_MEMORY, "no memory for %lld stretches of rows", (long long)count);
   }
+  double sum = 0;
   for (int64_t row = 0, at = 0; weights && row < whole->rows; row++)
-    if (held[row] == held_out) weights[at++] = whole->weights[row];
+    if (held[row] == held_out) sum += weights[at++] = whole->weights[row];
+  if (weights && sum == 0) {
+    free(weights), free(h);
+    return mn_fail(MN_BAD_DATA, "all rows %s have the weight 0: hold out other rows, or none",
+                   held_out ? "that are held out" : "to train on");
+  }
   h->base = *whole;
   h->base.weights = weights;
   h->base.read = held_out_read;
@@ -244,10 +239,10 @@ mn_status mn_dataset_deal(unsigned char *fold, struct mn_dataset *whole, int fol
   const int64_t rows = whole->rows, classes = whole->classes ? whole->outputs : 1;
   if (rows < folds)
     return mn_fail(MN_USAGE, "%d folds of %ld rows: at most as many folds as rows work", folds, (long)rows);
-  int32_t *labels = calloc((size_t)rows, sizeof *labels);
+  int32_t *labels;
+  MN_TRY(mn_dataset_labels(&labels, whole));
   int64_t *next = calloc((size_t)classes + 1, sizeof *next);
-  mn_status status = labels && next ? MN_OK : mn_fail(MN_NO_MEMORY, "no memory for %d folds", folds);
-  if (status == MN_OK && whole->classes) status = whole->read(whole, 0, rows, sizeof(float), NULL, labels);
+  const mn_status status = next ? MN_OK : mn_fail(MN_NO_MEMORY, "no memory for %d folds", folds);
   for (int64_t row = 0; row < rows && status == MN_OK; row++) next[labels[row] + 1]++;
   for (int64_t c = 0; c < classes && status == MN_OK; c++) next[c + 1] += next[c];
   struct mn_order order;

@@ -23,11 +23,21 @@ static int is_cpu(const struct mn_placement *p) {
 
 /* ---- reading rows into memory ---- */
 
+/* The memories of rows, and the bytes that a row takes in each; 0 for those that there are not. */
+enum { MEMORIES = 4 };
+static void list(const struct mn_placement *p, struct mn_rows *rows, void **memory[MEMORIES],
+                 size_t bytes[MEMORIES]) {
+  void **const all[MEMORIES] = {&rows->x, &rows->y, (void **)&rows->largest, &rows->weights};
+  const size_t each[MEMORIES] = {p->form.x_row, p->form.y_row, p->form.scaled, p->form.weight};
+  memcpy(memory, all, sizeof all), memcpy(bytes, each, sizeof each);
+}
+
 mn_status mn_placement_allocate(const struct mn_placement *p, enum mn_place place, struct mn_rows *to,
                                 int64_t count) {
-  void **const memory[] = {&to->x, &to->y, (void **)&to->largest, &to->weights};
-  const size_t bytes[] = {p->form.x_row, p->form.y_row, p->form.scaled, p->form.weight};
-  for (int i = 0; i < 4; i++)
+  void **memory[MEMORIES];
+  size_t bytes[MEMORIES];
+  list(p, to, memory, bytes);
+  for (int i = 0; i < MEMORIES; i++)
     if (bytes[i])
       MN_TRY(place == MN_PLACE_DEVICE ? mn_device_allocate(p->device, memory[i], count, bytes[i])
                                       : mn_allocate_host(p->device, memory[i], (size_t)count * bytes[i]));
@@ -36,38 +46,36 @@ mn_status mn_placement_allocate(const struct mn_placement *p, enum mn_place plac
 
 void mn_placement_release(const struct mn_placement *p, enum mn_place place, struct mn_rows *rows,
                           int64_t count) {
-  void *const memory[] = {rows->x, rows->y, rows->largest, rows->weights};
-  const size_t bytes[] = {p->form.x_row, p->form.y_row, p->form.scaled, p->form.weight};
-  for (int i = 0; i < 4; i++)
+  void **memory[MEMORIES];
+  size_t bytes[MEMORIES];
+  list(p, rows, memory, bytes);
+  for (int i = 0; i < MEMORIES; i++)
     if (place == MN_PLACE_DEVICE)
-      mn_device_release(p->device, memory[i], count, bytes[i]);
+      mn_device_release(p->device, *memory[i], count, bytes[i]);
     else
-      mn_release_host(p->device, memory[i]);
+      mn_release_host(p->device, *memory[i]);
   *rows = (struct mn_rows){0};
 }
 
 /* Reads rows chunk by chunk into two pinned buffers in turn: one is uploaded while the other is read. */
 static mn_status upload_all(struct mn_placement *p, const struct mn_rows buffers[BUFFERS], int64_t each) {
   struct mn_device *device = p->device;
-  const struct mn_rows_form *form = &p->form;
-  int64_t rows = p->dataset->rows;
+  void **all[MEMORIES], **read[MEMORIES];
+  size_t bytes[MEMORIES];
+  const int64_t rows = p->dataset->rows;
+  list(p, &p->rows, all, bytes);
   for (int64_t first = 0; first < rows; first += each) {
     struct mn_range range = {.first = first, .count = rows - first < each ? rows - first : each};
     struct mn_rows to = buffers[first / each % BUFFERS];
     to.fingerprint = &p->fingerprint;
-    MN_TRY(mn_read_rows(p->dataset, form, &range, 1, &to, p->stop));
+    list(p, &to, read, bytes);
+    MN_TRY(mn_read_rows(p->dataset, &p->form, &range, 1, &to, p->stop));
     mn_heartbeat_of("rows read", first + range.count, rows);
     MN_TRY(mn_synchronize(device)); /* the other buffer is free again */
-    MN_TRY(mn_copy(device, (char *)p->rows.x + (size_t)first * form->x_row, to.x,
-                   (size_t)range.count * form->x_row));
-    if (to.y)
-      MN_TRY(mn_copy(device, (char *)p->rows.y + (size_t)first * form->y_row, to.y,
-                     (size_t)range.count * form->y_row));
-    if (to.largest)
-      MN_TRY(mn_copy(device, p->rows.largest + first, to.largest, (size_t)range.count * p->form.scaled));
-    if (to.weights)
-      MN_TRY(mn_copy(device, (char *)p->rows.weights + (size_t)first * form->weight, to.weights,
-                     (size_t)range.count * form->weight));
+    for (int i = 0; i < MEMORIES; i++)
+      if (bytes[i])
+        MN_TRY(mn_copy(device, (char *)*all[i] + (size_t)first * bytes[i], *read[i],
+                       (size_t)range.count * bytes[i]));
   }
   return mn_synchronize(device);
 }

@@ -195,7 +195,6 @@ static mn_block_arguments<Real> mn_block_arguments_of(struct mn_device *device, 
   }
   if (epilogue->kind != MN_BLOCK_BACKWARD && b->y) {
     a.y = static_cast<Real *>(b->y->real), a.y_planes = mn_planes_of(device, b->y);
-    MN_REQUIRE(!a.y_planes.scale || b->ops & MN_OP_NORM);
     if (a.y_planes.high) b->y->stale = 0;
   }
   if (epilogue->kind != MN_BLOCK) {
@@ -345,14 +344,12 @@ static MN_GPU Real mn_rows_loss(const mn_block_arguments<Real> &a, const mn_grou
                                 mn_row_batch<V, Rows, Real> &rows) {
   Real loss[Rows], poison = 0;
   MN_UNROLL(int r = 0; r < Rows; r++) {
-    Real weight = r < rows.count;
-    if (a.weights && r < rows.count) weight = a.weights[rows.at / a.channels + r * rows.step];
-    const Real factor = weight * a.factor;
+    const Real weight = r >= rows.count ? 0 : a.weights ? a.weights[rows.at / a.channels + r * rows.step] : 1;
     loss[r] = 0;
     MN_UNROLL(int i = 0; i < V; i++) {
       Real error = group.has(i) ? rows.row[r].d[i] - rows.row[r].other[i] : Real(0);
       loss[r] = fma(error, error, loss[r]);
-      rows.row[r].d[i] = factor * error;
+      rows.row[r].d[i] = weight * a.factor * error;
     }
     loss[r] = weight * group.sum(loss[r]);
     if (r < rows.count && group.valid > 0) poison = mn_poison(poison, loss[r]);

@@ -85,26 +85,12 @@ static mn_status compute(struct mn_device *device, const struct mn_product *p, c
   return MN_OK;
 }
 
-static void check_epilogue(const struct mn_epilogue *e, int64_t rows, int64_t cols, int has_gradient) {
-  if (e->kind == MN_UPDATE) {
-    const struct mn_update *u = e->update;
-    MN_REQUIRE(rows == u->w->rows && cols == u->w->cols && (has_gradient || mn_rule_by_gemm(u->rule)));
-    MN_REQUIRE((u->m || !mn_rule_keeps_m(u->rule)) && !u->v == !mn_rule_keeps_v(u->rule));
-  } else if (mn_is_block(e->kind)) {
-    const struct mn_block *b = e->block;
-    MN_REQUIRE(rows == b->rows && cols == b->channels);
-    MN_REQUIRE(b->z || e->kind != MN_BLOCK_BACKWARD || !(b->ops & (MN_OP_NORM | MN_OP_ACTIVATE)));
-    MN_REQUIRE(e->kind == MN_BLOCK_BACKWARD || !b->y || !b->y->planes[0] || !b->y->scale ||
-               b->ops & MN_OP_NORM);
-  }
-}
-
 mn_status mn_epilogue_cpu(struct mn_device *device, void *d, int64_t rows, int64_t cols,
                           const struct mn_epilogue *epilogue) {
   const struct mn_product stored = {.d = d, .rows = rows, .cols = cols};
   const struct mn_scatter *s = epilogue->scatter;
   int64_t count = rows * cols;
-  check_epilogue(epilogue, rows, cols, 1);
+  mn_epilogue_check(epilogue, rows, cols, 1);
   switch (epilogue->kind) {
   case MN_STORE:
     if (epilogue->into != d) memcpy(epilogue->into, d, (size_t)count * sizeof(real));
@@ -164,7 +150,7 @@ mn_status mn_gemm_cpu(struct mn_device *device, enum mn_form form, const struct 
     p.d = epilogue->update->m;
     p.beta = (real)epilogue->update->rule->momentum;
   }
-  check_epilogue(epilogue, rows, cols, p.beta == 0);
+  mn_epilogue_check(epilogue, rows, cols, p.beta == 0);
   MN_TRY(compute(device, &p, epilogue));
   if (epilogue->kind != MN_REDUCE_SCATTER && epilogue->kind != MN_REDUCE_SCATTER_ROWS) return MN_OK;
   return mn_epilogue_cpu(device, epilogue->into, rows, cols, epilogue);

@@ -200,23 +200,12 @@ static mn_status multiply(struct mn_device *device, const struct product *p) {
                                       MN_CUDA_WORKSPACE, cuda->stream));
 }
 
-/* What every path requires of an epilogue. */
-static void check_epilogue(int64_t rows, int64_t cols, const struct mn_epilogue *epilogue) {
-  const struct mn_block *b = epilogue->block;
-  if (epilogue->kind == MN_UPDATE)
-    MN_REQUIRE(rows == epilogue->update->w->rows && cols == epilogue->update->w->cols);
-  else if (mn_is_block(epilogue->kind))
-    MN_REQUIRE(rows == b->rows && cols == b->channels);
-  else
-    MN_REQUIRE(epilogue->into);
-}
-
 template <typename Real>
 mn_status mn_epilogue_cuda<Real>::run(struct mn_device *device, void *matrix, int64_t rows, int64_t cols,
                                       const struct mn_epilogue *epilogue) {
   Real *d = static_cast<Real *>(matrix), *into = static_cast<Real *>(epilogue->into);
   const int64_t count = rows * cols;
-  check_epilogue(rows, cols, epilogue);
+  mn_epilogue_check(epilogue, rows, cols, 1);
   if (mn_is_block(epilogue->kind)) return mn_block_cuda<Real>::run(device, d, epilogue);
   if (epilogue->kind == MN_ADD) return mn_accumulate_cuda<Real>::run(device, epilogue, d, 0, count);
   if (epilogue->kind == MN_UPDATE) return mn_update_cuda<Real>::run(device, epilogue->update, d, 0, count);
@@ -287,7 +276,7 @@ mn_status mn_gemm_cuda<Real>::run(struct mn_device *device, enum mn_form form, c
   if (form == MN_TN && a->whole) p.whole.rows = p.whole.lda = a->whole;
   MN_REQUIRE(p.depth == (form == MN_NT ? b->cols : b->rows));
   MN_REQUIRE(p.rows > 0 && p.cols > 0 && p.depth > 0);
-  check_epilogue(p.rows, p.cols, epilogue);
+  mn_epilogue_check(epilogue, p.rows, p.cols, 1);
   const bool planes = a->planes[0] && b->planes[0];
   const struct mn_operand *gathered = form == MN_NT ? a : b;
   struct mn_arrival *arrival = form == MN_NN ? NULL : gathered->arrival;

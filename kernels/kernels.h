@@ -86,6 +86,22 @@ typedef mn_status mn_epilogue_function(struct mn_device *device, void *d, int64_
                                        const struct mn_epilogue *epilogue);
 #define mn_epilogue(device, ...) (device)->kernels->epilogue(device, __VA_ARGS__)
 
+/* What every path requires of an epilogue; has_gradient: its matrix is there, not a product's operands. */
+static inline void mn_epilogue_check(const struct mn_epilogue *e, int64_t rows, int64_t cols,
+                                     int has_gradient) {
+  if (e->kind == MN_UPDATE) {
+    const struct mn_update *u = e->update;
+    MN_REQUIRE(rows == u->w->rows && cols == u->w->cols && (has_gradient || mn_rule_by_gemm(u->rule)));
+    MN_REQUIRE((u->m || !mn_rule_keeps_m(u->rule)) && !u->v == !mn_rule_keeps_v(u->rule));
+  } else if (mn_is_block(e->kind)) {
+    const struct mn_block *b = e->block;
+    MN_REQUIRE(rows == b->rows && cols == b->channels);
+    MN_REQUIRE(b->z || e->kind != MN_BLOCK_BACKWARD || !(b->ops & (MN_OP_NORM | MN_OP_ACTIVATE)));
+    MN_REQUIRE(e->kind == MN_BLOCK_BACKWARD || !b->y || !b->y->planes[0] || !b->y->scale ||
+               b->ops & MN_OP_NORM);
+  }
+}
+
 /* Reduces the partial sums [3, chunks, C] of a block's backward: for each of dbias, dgamma, dbeta whose sink
  * is not NULL, adds the chunks in an order that depends on their number alone, and applies the sink
  * (which stores, adds or updates) to the vector [C]. `sums` may be overwritten. `loss`, if not NULL, is

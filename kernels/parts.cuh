@@ -8,18 +8,19 @@
 enum { MN_SLICES = 16, MN_SPAN = 128 }; /* a CTA adds MN_SPAN sums, each in MN_SLICES of the parts */
 
 /* A parameter's sink. */
-template <class Rule> struct mn_sink {
+template <class Rule, typename Real = float> struct mn_sink {
   int kind; /* enum mn_epilogue_kind; −1 if not wanted */
-  float *into;
-  mn_weight<float> w;
-  mn_moments<Rule, float> moments;
+  Real *into;
+  mn_weight<Real> w; /* of a gradient of 16 bits its planes alone */
+  mn_moments<Rule, Real> moments;
 };
 
 /* An element of a parameter, and what its update reads. */
-template <class Rule> struct mn_element {
-  const mn_sink<Rule> *to; /* NULL: not wanted */
+template <class Rule, typename Real = float> struct mn_element {
+  const mn_sink<Rule, Real> *to; /* NULL: not wanted */
   int64_t at;
-  float value[1], moments[Rule::MOMENTS], factor;
+  Real value[1], moments[Rule::MOMENTS];
+  float factor;
   typename Rule::loaded rates;
   MN_GPU void load() {
     if (!to) return;
@@ -28,17 +29,16 @@ template <class Rule> struct mn_element {
     value[0] = to->w.low ? mn_join_halves(__ldcg(to->w.planes.high + at), __ldcg(to->w.low + at))
                          : __ldcg(to->w.real + at);
     MN_UNROLL(int k = 0; k < Rule::MOMENTS; k++)
-      moments[k] = to->moments.of[k] ? __ldcg(to->moments.of[k] + at) : 0;
+      moments[k] = to->moments.of[k] ? __ldcg(to->moments.of[k] + at) : Real(0);
   }
   MN_GPU void load_factors(const Rule &rule) {
     if (to && to->kind == MN_UPDATE) factor = mn_planes_factor(to->w.planes), rates = rule.load();
   }
-  MN_GPU void apply(const Rule &rule, int nonfinite, float gradient) {
+  MN_GPU void apply(const Rule &rule, int nonfinite, Real gradient) {
     if (!to || (to->kind != MN_STORE && nonfinite)) return;
-    if (to->kind != MN_UPDATE) {
-      to->into[at] = to->kind == MN_ADD ? value[0] + gradient : gradient;
-      return;
-    }
+    if (to->kind != MN_UPDATE)
+      return mn_forms_store<1>(to->into, to->w.planes, 1, at,
+                               {to->kind == MN_ADD ? value[0] + gradient : gradient});
     rule.step(rates, to->moments.of[0] != NULL, gradient, value[0], moments[0], moments[Rule::MOMENTS - 1]);
     MN_UNROLL(int k = 0; k < Rule::MOMENTS; k++)
       if (to->moments.of[k]) to->moments.of[k][at] = moments[k];
@@ -65,17 +65,19 @@ static MN_GPU float mn_parts_sum(const float *parts, int count, int64_t stride, 
   return all;
 }
 
-template <class Rule>
-static mn_sink<Rule> mn_sink_of(struct mn_device *device, const struct mn_epilogue *epilogue) {
-  mn_sink<Rule> to = {};
+template <class Rule, typename Real = float>
+static mn_sink<Rule, Real> mn_sink_of(struct mn_device *device, const struct mn_epilogue *epilogue) {
+  mn_sink<Rule, Real> to = {};
   to.kind = epilogue ? (int)epilogue->kind : -1;
   if (!epilogue) return to;
   if (epilogue->kind == MN_REDUCE_SCATTER_ROWS) to.kind = MN_STORE; /* the caller sums */
   MN_REQUIRE(to.kind == MN_STORE || to.kind == MN_ADD || to.kind == MN_UPDATE);
-  to.into = static_cast<float *>(epilogue->into);
+  Real *const into = static_cast<Real *>(epilogue->into);
+  if (epilogue->narrow) to.w.planes = mn_planes_at(into, device->plane_kind);
+  if (!epilogue->narrow) to.into = into;
   if (epilogue->kind != MN_UPDATE) return to;
-  to.w = mn_weight_of<float>(device, epilogue->update->w);
-  to.moments = mn_moments_of<Rule, float>(epilogue->update, 0);
+  to.w = mn_weight_of<Real>(device, epilogue->update->w);
+  to.moments = mn_moments_of<Rule, Real>(epilogue->update, 0);
   return to;
 }
 

@@ -93,8 +93,6 @@ template <class Rule, typename Real>
 static inline mn_moments<Rule, Real> mn_moments_of(const struct mn_update *update, int64_t offset) {
   mn_moments<Rule, Real> moments = {};
   int k = 0;
-  MN_REQUIRE(update->m || !mn_rule_keeps_m(update->rule));
-  MN_REQUIRE(update->v || !mn_rule_keeps_v(update->rule));
   for (void *moment : {update->m, update->v})
     if (moment && k < Rule::MOMENTS) moments.of[k++] = static_cast<Real *>(moment) + offset;
   return moments;

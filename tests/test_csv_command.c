@@ -213,6 +213,8 @@ static void what_does_not_go_together_is_refused(void **state) {
       {"eval --device cpu --run csv --data bare.tsv", 65, "bare.tsv: no row has a target"},
       {"predict --device cpu --run csv --data rows.csv --out csv.h5 --id what", 64,
        "--id what: what is no column of rows.csv"},
+      {"predict --device cpu --run csv --data rows.csv --out csv.h5 --id a,b", 64,
+       "--id a,b: one column works"},
       {"predict --device cpu --run csv --data rows.csv --out new.h5 --id id", 64,
        "--id is for a CSV, but --out new.h5"},
       {"predict --device cpu --run csv --data days.csv --out new.h5", 65,

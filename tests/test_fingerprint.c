@@ -149,7 +149,7 @@ static void threads_agree(void **state) {
     struct mn_fingerprint f = {0};
     rows.fingerprint = &f;
     MUST(mn_read_rows(&m.base, &form, &all, 1, &rows, NULL));
-    mn_fingerprint_end(&f, &m.base, 1);
+    mn_fingerprinting.end(&f, &m.base, 1);
     if (f.rows != UINT64_C(0xfc5e9a89cd4980a8) || f.sample != UINT64_C(0xd5e553f4a234b289))
       fail_msg("%d threads: %016llx, %016llx", form.threads, (unsigned long long)f.rows,
                (unsigned long long)f.sample);

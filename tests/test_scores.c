@@ -34,7 +34,7 @@ static struct drawn draw(int number) {
   }
   for (int i = 0; i < d.rows; i++) {
     d.labels[i] = below(present);
-    d.weights[i] = d.weighted ? (below(4) + 1) / 2. : 1;
+    d.weights[i] = !d.weighted ? 1 : number % 5 == 0 && d.labels[i] == 0 ? 1e-18 : (below(4) + 1) / 2.;
     if (number % 7 == 0) d.y[i * d.cols] *= 40; /* probabilities that are 0 or 1 in double */
   }
   return d;

@@ -85,7 +85,7 @@ static void rows_of_weight_0_teach_nothing(void **state) {
   static const char *const more[] = {"", "--accumulate 2 ", "--validation 0.2 ", "--optimizer sgd --lr 0.01 ",
                                      "--tune "};
   const char *device = *state;
-  for (int n = 0; n < (strcmp(device, "cpu") ? 60 : 40); n++) {
+  for (int n = 0; n < (strcmp(device, "cpu") == 0 ? 60 : 14); n++) {
     char end[256];
     word = (uint64_t)n + 7;
     const int classes = below(2), cols = below(3) ? WIDE : 1;
@@ -195,7 +195,8 @@ static void weights_count_rows(void **state) {
   for (int n = 0; n < 10; n++) {
     const int classes = n % 2;
     word = (uint64_t)n + 99;
-    draw(30 + below(200), 1, 1);
+    draw(30 + below(200), 1 + n / 2 % 2, 1);
+    for (int i = 0; i < rows.count && rows.cols == 2; i++) rows.y[2 * i + 1] *= 100;
     write_file("a.h5", classes);
     snprintf(line, sizeof line,
              "train --device %s --data a.h5 --hidden 16 --steps 30 --precision fp64 --run run --quiet",
@@ -209,7 +210,8 @@ static void weights_count_rows(void **state) {
     for (int i = 0; i < once.count; i++)
       for (int k = 0; k < once.w[i]; k++, rows.count++) {
         memcpy(rows.x + rows.count * I, once.x + i * I, I * sizeof *rows.x);
-        rows.y[rows.count] = once.y[i], rows.label[rows.count] = once.label[i];
+        rows.label[rows.count] = once.label[i];
+        for (int c = 0; c < rows.cols; c++) rows.y[rows.count * rows.cols + c] = once.y[i * rows.cols + c];
       }
     assert_true(rows.count <= MOST);
     write_file("b.h5", classes);
@@ -241,6 +243,12 @@ static void a_resumed_run_keeps_them(void **state) {
   run_well(line);
   run_well("train --quiet --run part --resume");
   assert_same_but("threads", "whole/checkpoint.h5", "part/checkpoint.h5");
+  /* Other weights are refused unless they are named. */
+  rows.w[80] = 2.5;
+  write_file("a.h5", 1);
+  static const char longer[] = "train --quiet --run part --resume --steps 30";
+  assert_complains(longer, run(longer), 65, "a.h5 has other weights|--weights w");
+  run_well("train --quiet --run part --resume --steps 30 --weights w");
 }
 
 /* ---- what cannot be ---- */
@@ -252,11 +260,13 @@ static void bad_weights_are_refused(void **state) {
     int status;
     const char *words;
   } wrong[] = {
-      {"--data a.h5 --weights wrong", 65, "a.h5: dataset wrong: row 4 (from 0) has the weight -1|0 to"},
+      {"--data a.h5 --weights wrong", 65, "a.h5: dataset wrong: row 4 (from 0) has the weight -1|1e20"},
       {"--data a.h5 --weights none", 65, "a.h5: dataset none: all weights are 0|above"},
       {"--data a.h5 --weights x", 65, "a.h5: dataset x has several columns|a number for each row"},
       {"--data a.h5 --weights nan", 65, "nan, row 2|is nan"},
-      {"--data a.h5 --weights what", 65, "holds no dataset what"},
+      {"--data a.h5 --weights what", 65, "--weights what: a.h5: holds no dataset what"},
+      {"--data a.h5 --weights small", 65, "row 0 (from 0) has the weight 1e-30|1e-20"},
+      {"--data a.h5 --weights last --validation 0.5 --seed 1", 65, "all rows|have the weight 0"},
       {"--data a.h5 --class-weight 1,2", 64, "--class-weight 1,2|balanced|3 classes"},
       {"--data a.h5 --class-weight 1,2,3,4", 64, "--class-weight 1,2,3,4|3 classes"},
       {"--data a.h5 --class-weight 1,-2,3", 64, "--class-weight 1,-2,3|from 0 on"},
@@ -265,11 +275,13 @@ static void bad_weights_are_refused(void **state) {
       {"--data a.h5 --class-weight 0,0,0", 64, "all weights are 0"},
       {"--data n.h5 --class-weight balanced", 64, "--class-weight is for classes|--weights NAME"},
       {"--synthetic 9 --in 4 --hidden 8 --weights w", 64, "--weights|--data"},
+      {"--data b.csv --weights a,y", 64, "--weights a,y: one column works"},
       {"--data b.csv --weights v", 64, "--weights v: v is no column of b.csv|a, w, y"},
       {"--data b.csv --target y --weights y", 64, "--weights y: this column is the target"},
-      {"--data b.csv --weights w", 65, "b.csv: column w: row 1 (from 0) has the weight nan"},
+      {"--data b.csv --weights w", 65, "b.csv: row 1 (from 0) of column w is no number"},
   };
-  static const double values[2][6] = {{1, 1, 1, 1, -1, 1}, {1, 1, NAN, 1, 1, 1}};
+  static const double values[4][6] = {
+      {1, 1, 1, 1, -1, 1}, {1, 1, NAN, 1, 1, 1}, {1e-30, 1, 1, 1, 1, 1}, {0, 0, 0, 0, 0, 1}};
   word = 1;
   draw(6, 1, 0);
   write_file("n.h5", 0);
@@ -278,6 +290,8 @@ static void bad_weights_are_refused(void **state) {
   hid_t file = H5Fopen("a.h5", H5F_ACC_RDWR, H5P_DEFAULT);
   put(file, "wrong", H5T_NATIVE_DOUBLE, 1, &size, values[0]);
   put(file, "nan", H5T_NATIVE_DOUBLE, 1, &size, values[1]);
+  put(file, "small", H5T_NATIVE_DOUBLE, 1, &size, values[2]);
+  put(file, "last", H5T_NATIVE_DOUBLE, 1, &size, values[3]);
   put(file, "none", H5T_NATIVE_DOUBLE, 1, &size, (double[6]){0});
   H5Fclose(file);
   FILE *csv = fopen("b.csv", "w");
@@ -295,13 +309,13 @@ static void bad_weights_are_refused(void **state) {
 static void the_library_weighs_rows(void **state) {
   (void)state;
   static const float x[] = {0, 1, 2, 3, 4, 5, 6, 7, 8, 9}, y[10] = {0};
-  static const double refused[][10] = {{1, -1}, {INFINITY}, {0}, {1, NAN}, {1e39}};
+  static const double refused[][10] = {{1, -1}, {INFINITY}, {0}, {1, NAN}, {1e21}, {1e-21}};
   struct mn_dataset *d;
   double weights[10];
   for (int i = 0; i < 10; i++) weights[i] = 10 + i;
   for (int part = MN_PART_TRAIN; part <= MN_PART_TEST; part++) {
     assert_int_equal(mn_dataset_arrays(&d, x, y, 10, 1, 1), MN_OK);
-    for (int i = 0; i < 5; i++) assert_int_equal(mn_dataset_weigh(d, refused[i]), MN_USAGE);
+    for (int i = 0; i < 6; i++) assert_int_equal(mn_dataset_weigh(d, refused[i]), MN_USAGE);
     assert_int_equal(mn_dataset_weigh(d, weights), MN_OK);
     assert_int_equal(mn_dataset_hold_out(&d, (enum mn_part)part, 0.3, 1, 1), MN_OK);
     for (int64_t i = 0; i < d->rows; i++) assert_true(d->weights[i] == 10 + (double)mn_dataset_row(d, i));

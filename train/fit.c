@@ -10,18 +10,17 @@
 
 mn_status mn_model_check_data(const struct mn_model_config *c, const char *model, struct mn_dataset *d,
                               const char *data, int targets) {
-  enum { AT_ONCE = 4096 };
-  int32_t labels[AT_ONCE];
   int classes = c->loss == MN_LOSS_CROSS_ENTROPY;
   int64_t outputs = mn_model_outputs(c);
   if (c->inputs != d->inputs)
     return mn_fail(MN_BAD_DATA, "%s takes %ld inputs, but %s has %ld", model, (long)c->inputs, data,
                    (long)d->inputs);
-  const int beyond = targets && classes && d->classes && outputs < d->outputs; /* some label is */
-  for (int64_t first = 0, here; beyond && first < d->rows; first += here) {
-    here = d->rows - first < AT_ONCE ? d->rows - first : AT_ONCE;
-    MN_TRY(d->read(d, first, here, sizeof(float), NULL, labels));
-    MN_TRY(mn_labels_check(labels, first, here, outputs, data, model));
+  if (targets && classes && d->classes && outputs < d->outputs) { /* some label is beyond them */
+    int32_t *labels;
+    MN_TRY(mn_dataset_labels(&labels, d));
+    const mn_status status = mn_labels_check(labels, 0, d->rows, outputs, data, model);
+    free(labels);
+    MN_TRY(status);
   }
   if (targets && (classes != d->classes || (classes ? outputs < d->outputs : outputs != d->outputs)))
     return mn_fail(MN_BAD_DATA, "%s gives %ld %s, but %s has %ld %s%s", model, (long)outputs,

@@ -50,20 +50,16 @@ static mn_status give_batches(void *data) {
 }
 
 /* A whole launch is one graph for each buffer and number of batches. The first launch with an update and the
- * first without run uncaptured, so that cuBLASLt picks its algorithms; part of a launch (first > 0), and
+ * first without run uncaptured, so that cuBLASLt picks its algorithms; part of a launch, and
  * batches that measure scales, are never captured. */
-mn_status mn_launch_give(struct mn_launch *l, int64_t first) {
+mn_status mn_launch_give(struct mn_launch *l, int64_t first, int64_t count) {
   struct mn_trainer *t = l->trainer;
   struct mn_tape *tape = t->pass->tape;
   const int number = (int)(l - t->launches) * (MN_LAUNCH_STEPS + 1) + (l->updates ? (int)l->batches : 0);
-  l->first = first, l->count = l->batches - first;
-  if (t->ran[l->updates] && !tape->measure && first == 0) return mn_tape_graph(tape, number, give_batches, l);
+  l->first = first, l->count = count;
+  if (t->ran[l->updates] && !tape->measure && count == l->batches)
+    return mn_tape_graph(tape, number, give_batches, l);
   t->ran[l->updates] |= l->count > tape->measure; /* of the batches the first alone measures */
-  return give_batches(l);
-}
-
-mn_status mn_launch_give_one(struct mn_launch *l, int64_t batch) {
-  l->first = batch, l->count = 1;
   return give_batches(l);
 }
 

@@ -55,9 +55,8 @@ static inline int mn_launch_mark(const struct mn_launch *l, int64_t batch) {
   return (int)(l - l->trainer->launches) * MN_LAUNCH_STEPS + (int)batch + 1;
 }
 
-/* Gives the launch's batches from `first` on; or one batch. */
-mn_status mn_launch_give(struct mn_launch *launch, int64_t first);
-mn_status mn_launch_give_one(struct mn_launch *launch, int64_t batch);
+/* Gives `count` of the launch's batches, from `first` on. */
+mn_status mn_launch_give(struct mn_launch *launch, int64_t first, int64_t count);
 
 /* Waits until all given of the launch is done, once. */
 mn_status mn_launch_wait(struct mn_launch *launch);

@@ -172,13 +172,6 @@ mn_status mn_model_train(struct mn_model *model, enum mn_epilogue_kind how, cons
   return MN_OK;
 }
 
-void mn_model_freeze(struct mn_model *model) {
-  for (int i = 0; i < model->count; i++) {
-    model->parameters[i]->needs_gradient = 0;
-    model->parameters[i]->sink = (struct mn_epilogue){0};
-  }
-}
-
 const struct mn_model_config *mn_model_sizes(const struct mn_model *model) {
   return &model->config;
 }

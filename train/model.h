@@ -35,9 +35,6 @@ struct mn_model {
 /* Sets how every parameter is trained (engine/tensor.h); before the pass that trains it is opened. */
 mn_status mn_model_train(struct mn_model *model, enum mn_epilogue_kind how, const struct mn_rule *rule);
 
-/* No parameter is trained any more. */
-void mn_model_freeze(struct mn_model *model);
-
 /* If planes are scaled, rewrites every weight's planes under a factor that fits its current values, over all
  * shards; every rank calls it. */
 mn_status mn_model_measure(struct mn_model *model);

@@ -44,7 +44,8 @@ void mn_optimizer_close(struct mn_optimizer *o) {
   if (!o) return;
   if (o->model->optimizer == o) {
     o->model->optimizer = NULL, o->model->clipping = NULL;
-    mn_model_freeze(o->model);
+    for (int i = 0; i < o->model->count; i++)
+      o->model->parameters[i]->needs_gradient = 0, o->model->parameters[i]->sink = (struct mn_epilogue){0};
   }
   mn_tape_close(o->buffers);
   free(o);

@@ -91,7 +91,10 @@ static mn_status begin(struct mn_predictor *p, int64_t n, void **x) {
   if (n < 0 || n > p->rows)
     return mn_fail(MN_USAGE, "%ld rows for a predictor of %ld: 0 to %ld work", (long)n, (long)p->rows,
                    (long)p->rows);
-  if (n > 0 && mn_prepared_old(p->of)) MN_TRY(mn_prepare(p->of, p->device));
+  if (n > 0 && mn_prepared_old(p->of)) {
+    MN_TRY(mn_prepared_open(p->of, p->device));
+    mn_prepared_close(p->of);
+  }
   if (n > 0 && n != p->pass->x->value.rows) mn_tape_resize(p->pass->tape, p->pass->x, n);
   *x = p->x ? p->x : p->pass->x->value.real;
   return MN_OK;

@@ -88,13 +88,6 @@ void mn_prepared_close(struct mn_model *model) {
   MN_REQUIRE(pthread_mutex_unlock(&mutex) == 0);
 }
 
-mn_status mn_prepare(struct mn_model *model, struct mn_device *device) {
-  MN_REQUIRE(pthread_mutex_lock(&mutex) == 0);
-  const mn_status status = prepare(model, device);
-  MN_REQUIRE(pthread_mutex_unlock(&mutex) == 0);
-  return status;
-}
-
 int mn_prepared_old(const struct mn_model *model) {
   return __atomic_load_n(&model->prepared->changes, __ATOMIC_ACQUIRE) !=
          __atomic_load_n(&model->changes, __ATOMIC_RELAXED);

@@ -14,9 +14,8 @@ void mn_prepared_free(struct mn_model *model);
 /* A parameter with these forms. */
 const struct mn_tensor *mn_prepared_parameter(const struct mn_model *model, int index);
 
-/* Whether the model has changed since; mn_prepare, while nothing trains it, reads its weights anew. */
+/* Whether the model has changed since; another open, while nothing trains it, reads its weights anew. */
 int mn_prepared_old(const struct mn_model *model);
-mn_status mn_prepare(struct mn_model *model, struct mn_device *device);
 
 /* The rows of the last mn_predict_rows as the model takes them, standardised reals [count, I]. */
 const void *mn_predictor_x(const struct mn_predictor *predictor);

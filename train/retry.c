@@ -60,8 +60,11 @@ static mn_status lower_flag(struct mn_trainer *t, const struct mn_course *run) {
 static mn_status give_again(struct mn_launch *l, int64_t batch, const struct mn_course *run) {
   struct mn_trainer *t = l->trainer;
   int raised;
-  MN_TRY(mn_launch_give(l, batch + 1));
-  for (int i = 1; i < run->under_way; i++) MN_TRY(mn_launch_give(mn_launch_under_way(run, i), 0));
+  MN_TRY(mn_launch_give(l, batch + 1, l->batches - batch - 1));
+  for (int i = 1; i < run->under_way; i++) {
+    struct mn_launch *later = mn_launch_under_way(run, i);
+    MN_TRY(mn_launch_give(later, 0, later->batches));
+  }
   MN_TRY(mn_tape_nonfinite(t->pass->tape, &raised));
   for (int i = 0; i < run->under_way; i++) mn_launch_under_way(run, i)->pinned->nonfinite = raised;
   double now = mn_seconds();
@@ -80,7 +83,7 @@ mn_status mn_retry_batch(struct mn_launch *l, int64_t batch, const struct mn_cou
   MN_TRY(lower_flag(t, run));
   MN_TRY(mn_model_measure(t->model));
   tape->measure = 1;
-  MN_TRY(mn_launch_give_one(l, batch));
+  MN_TRY(mn_launch_give(l, batch, 1));
   MN_TRY(mn_tape_nonfinite(tape, &raised));
   if (raised) return give_up(l, batch);
   t->retaken++;

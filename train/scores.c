@@ -134,7 +134,7 @@ static int by_probability(const void *a, const void *b) {
 /* The share of pairs, one row of class k and one of another, in which the first has the larger probability of
  * k; equal ones count half. */
 static double roc_auc(const struct mn_scores *s, int64_t k) {
-  double below = 0, sum = 0;
+  double all = 0, below = 0, sum = 0;
   const int64_t column = s->ranked == 1 ? 0 : k;
   if (!s->probabilities || s->cols < 2) return NAN;
   for (int64_t n = 0; n < s->rows; n++)
@@ -145,9 +145,9 @@ static double roc_auc(const struct mn_scores *s, int64_t k) {
     for (end = n; end < s->rows && s->ranks[end].probability == s->ranks[n].probability; end++)
       *(s->ranks[end].label == (s->ranked == 1 ? 1 : k) ? &of_class : &others) += s->ranks[end].weight;
     sum += of_class * (below + others / 2);
-    below += others;
+    all += of_class, below += others;
   }
-  return sum / ((s->weight - below) * below);
+  return sum / (all * below);
 }
 
 /* A score of class or target k alone. */

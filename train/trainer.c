@@ -156,7 +156,7 @@ static mn_status give(void *data) {
   struct mn_trainer *t = run->trainer;
   struct mn_device *device = t->model->device;
   struct mn_launch *l = &t->launches[t->next];
-  MN_TRY(mn_launch_give(l, 0));
+  MN_TRY(mn_launch_give(l, 0, l->batches));
   MN_TRY(mn_ahead_used(device, &l->pinned->nonfinite, t->pass->tape->nonfinite, sizeof l->pinned->nonfinite));
   const int64_t end = mn_trainer_epoch_end(t, run->step);
   t->next = (t->next + 1) % MN_LAUNCHES;

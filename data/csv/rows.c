@@ -12,7 +12,7 @@ struct mn_csv {
   struct mn_csv_file file;
   struct mn_table table;
   int new, filled;                /* the table is this file's own; mn_csv_fill has set its means */
-  int id, weights;                /* the columns of ids, and of weights; −1 */
+  int id, weights;                /* the columns of ids, and of weights; or −1 */
   int64_t inputs, outputs, alone; /* alone: as in struct mn_dataset */
   int classes;
   const struct mn_class_names *names; /* of classes that are words */
@@ -118,14 +118,25 @@ static mn_status check_classes(const struct mn_csv *csv) {
 
 static mn_status weigh(struct csv_rows *r) {
   const struct mn_csv *csv = r->csv;
+  const struct mn_csv_column *c = &csv->file.column[csv->weights];
   double *const weights = malloc((size_t)r->base.rows * sizeof *weights);
   if (!weights) return mn_fail(MN_NO_MEMORY, "no memory for the weights of %ld rows", (long)r->base.rows);
-  for (int64_t row = 0; row < r->base.rows; row++) weights[row] = value_at(r, csv->weights, row);
-  const mn_status status = mn_dataset_weigh(&r->base, weights);
+  mn_status status = MN_OK;
+  for (int64_t row = 0; row < r->base.rows && status == MN_OK; row++) {
+    const int64_t in_file = r->base.numbers ? r->base.numbers[row] : row;
+    const struct mn_csv_text *text = c->codes ? &c->texts[c->codes[csv->file.header + in_file]] : NULL;
+    weights[row] = value_at(r, csv->weights, row);
+    /* A table may have replaced a text's value. */
+    if (text ? mn_csv_value(text->text, csv->file.decimal, &weights[row]) != MN_CSV_NUMBER
+             : isnan(weights[row]) || c->as != MN_CSV_NUMBER)
+      status = mn_fail(MN_BAD_DATA, "%s: row %ld (from 0) of column %s is no number: each row has a weight",
+                       csv->file.path, (long)in_file, c->name);
+  }
+  if (status == MN_OK) status = mn_dataset_weigh(&r->base, weights);
+  if (status == MN_USAGE)
+    status = mn_fail(MN_BAD_DATA, "%s: column %s: %s", csv->file.path, c->name, mn_message());
   free(weights);
-  if (status != MN_USAGE) return status;
-  return mn_fail(MN_BAD_DATA, "%s: column %s: %s", csv->file.path, csv->file.column[csv->weights].name,
-                 mn_message());
+  return status;
 }
 
 mn_status mn_csv_rows(struct mn_dataset **out, struct mn_csv *csv, int targets) {
@@ -168,31 +179,25 @@ mn_status mn_csv_rows(struct mn_dataset **out, struct mn_csv *csv, int targets) 
 
 mn_status mn_csv_fill(struct mn_csv *csv, struct mn_dataset *train) {
   MN_GIVEN(csv, train);
-  enum { AT_ONCE = 1 << 16 };
-  const int64_t piece = AT_ONCE / csv->inputs > 0 ? AT_ONCE / csv->inputs : 1;
-  double *sums = csv->new ? calloc((size_t)((piece + 2) * csv->inputs), sizeof *sums) : NULL;
   if (!csv->new) return MN_OK;
-  if (!sums) return mn_fail(MN_NO_MEMORY, "no memory for %lld means", (long long)csv->inputs);
-  double *counts = sums + csv->inputs, *x = counts + csv->inputs;
-  mn_status status = MN_OK;
-  for (int64_t first = 0, here; first < train->rows && status == MN_OK; first += here) {
-    here = train->rows - first < piece ? train->rows - first : piece;
-    status = train->read(train, first, here, sizeof *x, x, NULL);
-    for (int64_t n = 0; n < here && status == MN_OK; n++)
-      for (int64_t i = 0; i < csv->inputs; i++) {
-        const double value = x[n * csv->inputs + i];
-        if (!isnan(value)) sums[i] += value * 0x1p-40, counts[i]++; /* no sum overflows */
-      }
-  }
-  for (int64_t c = 0, at = 0; c < csv->table.count; c++) {
+  int64_t *const in_file = malloc((size_t)train->rows * sizeof *in_file);
+  if (!in_file)
+    return mn_fail(MN_NO_MEMORY, "no memory for the numbers of %lld rows", (long long)train->rows);
+  for (int64_t row = 0; row < train->rows; row++)
+    in_file[row] = csv->file.header + mn_dataset_row(train, row);
+  for (int c = 0; c < csv->table.count; c++) {
     struct mn_table_column *t = &csv->table.columns[c];
-    if (t->target) continue;
-    t->mean = counts[at] > 0 ? sums[at] / counts[at] * 0x1p40 : 0;
-    at += mn_column_width(t);
+    double sum = 0, count = 0;
+    if (t->target || (t->kind == MN_COLUMN_WORDS && t->words.count > 2)) continue;
+    for (int64_t row = 0; row < train->rows; row++) {
+      const double value = mn_csv_at(&csv->file.column[t->source], in_file[row]);
+      if (!isnan(value)) sum += value * 0x1p-40, count++; /* no sum overflows */
+    }
+    t->mean = count > 0 ? sum / count * 0x1p40 : 0;
   }
-  csv->filled = status == MN_OK;
-  free(sums);
-  return status;
+  free(in_file);
+  csv->filled = 1;
+  return MN_OK;
 }
 
 /* ---- opening and closing ---- */
@@ -254,6 +259,14 @@ static int is_known(const void *names, const char *name) {
   return found && name[strspn(name, "0123456789")];
 }
 
+/* The column of a name; −1 without a name. */
+static mn_status find_column(const struct mn_csv *csv, const char *option, const char *name, int *out) {
+  const struct mn_csv_file *f = &csv->file;
+  MN_TRY(mn_csv_check_names(f, option, name));
+  for (*out = name ? 0 : -1; name && *out < f->columns && strcmp(f->column[*out].name, name) != 0;) ++*out;
+  return *out < f->columns ? MN_OK : mn_fail(MN_USAGE, "--%s %s: one column works", option, name);
+}
+
 static mn_status open_csv(struct mn_csv *csv, const char *path, const struct mn_csv_config *config) {
   struct mn_csv_lists lists = {0};
   if (config->table) MN_TRY(mn_table_parse(&csv->table, config->table));
@@ -262,11 +275,8 @@ static mn_status open_csv(struct mn_csv *csv, const char *path, const struct mn_
   csv->new = !config->table;
   MN_TRY(csv->new ? mn_table_infer(&csv->table, &csv->file, config, &lists)
                   : mn_table_find(&csv->table, &csv->file, &lists));
-  MN_TRY(mn_csv_check_names(&csv->file, "id", config->id));
-  MN_TRY(mn_csv_check_names(&csv->file, "weights", config->weights));
-  while (config->id && strcmp(csv->file.column[csv->id].name, config->id) != 0) csv->id++;
-  csv->weights = config->weights ? 0 : -1;
-  while (config->weights && strcmp(csv->file.column[csv->weights].name, config->weights) != 0) csv->weights++;
+  MN_TRY(find_column(csv, "id", config->id, &csv->id));
+  MN_TRY(find_column(csv, "weights", config->weights, &csv->weights));
   for (int c = 0; c < csv->table.count && config->weights; c++)
     if (csv->table.columns[c].source == csv->weights && csv->table.columns[c].target)
       return mn_fail(MN_USAGE, "--weights %s: this column is the target", config->weights);
@@ -293,6 +303,7 @@ void mn_csv_close(struct mn_csv *csv) {
 }
 
 const char *mn_csv_id(const struct mn_csv *csv, int64_t row) {
+  if (csv->id < 0) return NULL;
   const struct mn_csv_ids *ids = &csv->file.column[csv->id].ids;
   return ids->texts && row >= 0 && row < csv->file.rows ? ids->texts + ids->starts[csv->file.header + row]
                                                         : NULL;

@@ -224,8 +224,11 @@ mn_status mn_csv_check_names(const struct mn_csv_file *f, const char *option, co
   return MN_OK;
 }
 
-static int is_left_out(const struct mn_csv_config *config, const char *name) {
-  return is_listed(config->drop, name) || (config->weights && strcmp(config->weights, name) == 0);
+/* The option that says that a column is no input; or NULL. */
+static const char *left_out(const struct mn_csv_config *config, const char *name) {
+  return is_listed(config->drop, name)                           ? "--drop"
+         : config->weights && strcmp(config->weights, name) == 0 ? "--weights"
+                                                                 : NULL;
 }
 
 /* Why a column is no input; NULL if it is one. */
@@ -233,7 +236,7 @@ static const char *why_not(const struct mn_csv_file *f, int index, const struct 
   const struct mn_csv_column *c = &f->column[index];
   const int different = distinct(c), used = is_listed(config->use, c->name),
             words = kind_of(c) == MN_COLUMN_WORDS;
-  if (is_left_out(config, c->name)) return "--drop";
+  if (left_out(config, c->name)) return left_out(config, c->name);
   if (present(c) == 0) return "empty";
   if (words && different > MN_CLASSES_MOST) return "more than 1000 words";
   if (words && longest(c) >= MN_CLASS_NAME) return "long texts";
@@ -318,7 +321,7 @@ mn_status mn_table_infer(struct mn_table *table, struct mn_csv_file *f, const st
   MN_TRY(mn_csv_check_names(f, "drop", config->drop));
   MN_TRY(mn_csv_check_names(f, "use", config->use));
   for (const struct mn_csv_column *c; last > 0; last--) /* a separator may end each line */
-    if (c = &f->column[last], !is_left_out(config, c->name) && !(c->unnamed && present(c) == 0)) break;
+    if (c = &f->column[last], !left_out(config, c->name) && !(c->unnamed && present(c) == 0)) break;
   for (int i = 0; i < f->columns; i++) targets += is_listed(config->target, f->column[i].name);
   for (int i = 0; i < f->columns; i++) {
     const int target = config->target ? is_listed(config->target, f->column[i].name) : i == last;
@@ -326,7 +329,7 @@ mn_status mn_table_infer(struct mn_table *table, struct mn_csv_file *f, const st
     if (why && is_listed(config->use, f->column[i].name))
       return mn_fail(MN_USAGE, "--use %s: of %s this column cannot be an input: %s", f->column[i].name,
                      f->path, why);
-    if (why && strcmp(why, "--drop") != 0) note(&lists->out, "%s (%s)", f->column[i].name, why);
+    if (why && *why != '-') note(&lists->out, "%s (%s)", f->column[i].name, why);
     if (why) continue;
     struct mn_table_column *t = &table->columns[table->count++];
     t->source = i;
@@ -343,20 +346,19 @@ mn_status mn_table_infer(struct mn_table *table, struct mn_csv_file *f, const st
 
 /* ---- a table in another file ---- */
 
-static int by_name(const void *a, const void *b) {
-  return strcmp((*(struct mn_csv_column *const *)a)->name, (*(struct mn_csv_column *const *)b)->name);
-}
-
-static mn_status find_column(struct mn_table_column *t, struct mn_csv_file *f, struct mn_csv_column **sorted,
+/* By its name, from column *next on, which is the one behind it afterwards: files have the model's order. */
+static mn_status find_column(struct mn_table_column *t, struct mn_csv_file *f, int *next,
                              struct mn_csv_lists *lists) {
-  struct mn_csv_column key = {.name = t->name}, *wanted = &key;
-  struct mn_csv_column **found = bsearch(&wanted, sorted, (size_t)f->columns, sizeof *sorted, by_name), *c;
-  t->source = found ? (int)(*found - f->column) : -1;
+  int tried = 0;
+  while (tried < f->columns && strcmp(f->column[(*next + tried) % f->columns].name, t->name) != 0) tried++;
+  const int found = tried < f->columns;
+  struct mn_csv_column *c = &f->column[(*next + tried) % f->columns];
+  t->source = found ? (*next + tried) % f->columns : -1;
+  if (found) *next = t->source + 1;
   if (!found && t->target) return MN_OK;
   if (!found)
     return mn_fail(MN_BAD_DATA, "%s: holds no column %s, an input of the model: add it%s", f->path, t->name,
                    f->header ? "" : ", or a first line of names");
-  c = *found;
   const enum mn_csv_kind as = t->kind == MN_COLUMN_DATE ? MN_CSV_DATE : MN_CSV_NUMBER;
   if (!c->codes && (t->kind >= MN_COLUMN_WORDS || as != c->as))
     return mn_fail(MN_BAD_DATA,
@@ -368,12 +370,7 @@ static mn_status find_column(struct mn_table_column *t, struct mn_csv_file *f, s
 }
 
 mn_status mn_table_find(struct mn_table *table, struct mn_csv_file *f, struct mn_csv_lists *lists) {
-  struct mn_csv_column **sorted = malloc((size_t)f->columns * sizeof *sorted);
-  mn_status status = sorted ? MN_OK : no_memory();
-  for (int i = 0; i < f->columns && sorted; i++) sorted[i] = &f->column[i];
-  if (sorted) qsort(sorted, (size_t)f->columns, sizeof *sorted, by_name);
-  for (int i = 0; i < table->count && status == MN_OK; i++)
-    status = find_column(&table->columns[i], f, sorted, lists);
-  free(sorted);
-  return status;
+  int next = 0;
+  for (int i = 0; i < table->count; i++) MN_TRY(find_column(&table->columns[i], f, &next, lists));
+  return MN_OK;
 }

@@ -73,8 +73,7 @@ static mn_status missing(struct dataset_file *d, const struct array *a) {
   if (!parent) return mn_fail(MN_NO_MEMORY, "no memory for the name %s", a->name);
   mn_status status = slash ? mn_hdf5_find(&d->file, &d->file.root, parent, &group) : MN_OK;
   int found = group.kind == MN_HDF5_GROUP;
-  if (status == MN_OK)
-    status = mn_hdf5_members(&d->file, found ? &group : &d->file.root, add_name, &held, NULL);
+  if (status == MN_OK) status = mn_hdf5_members(&d->file, found ? &group : &d->file.root, add_name, &held);
   if (status == MN_OK)
     status = mn_fail(MN_BAD_DATA, "%s: holds no dataset %s; %s holds: %s; name another dataset as %s",
                      d->path, a->name, found ? parent : "the file", held.text, a->role);
@@ -247,10 +246,8 @@ static mn_status read_packed(struct dataset_file *d, const struct array *a, cons
   const double *from = d->scratch;
   mn_hdf5_lock(); /* for the scratch memory */
   mn_status status = read_stored(d, a, slab, at);
-  if (status == MN_OK && real == sizeof(float))
-    for (hsize_t i = 0; i < slab->elements; i++) ((float *)out)[i] = (float)(from[i] * a->scale + a->offset);
-  else if (status == MN_OK)
-    for (hsize_t i = 0; i < slab->elements; i++) ((double *)out)[i] = from[i] * a->scale + a->offset;
+  for (int64_t i = 0; i < (int64_t)slab->elements && status == MN_OK; i++)
+    mn_real_put(out, real, i, from[i] * a->scale + a->offset);
   mn_hdf5_unlock();
   return status;
 }

@@ -222,7 +222,7 @@ static herr_t take_link(hid_t group, const char *name, const H5L_info_t *info, v
 }
 
 mn_status mn_hdf5_members(struct mn_hdf5_file *file, const struct mn_hdf5_object *group,
-                          mn_hdf5_take_name *take, void *data, hsize_t *count) {
+                          mn_hdf5_take_name *take, void *data) {
   struct members counted = {0}, taken = {take, data, 0, MN_OK};
   H5G_info_t info;
   mn_status status = MN_OK;
@@ -236,7 +236,6 @@ mn_status mn_hdf5_members(struct mn_hdf5_file *file, const struct mn_hdf5_object
   else if (take && H5Literate(group->id, H5_INDEX_NAME, H5_ITER_INC, NULL, take_link, &taken) < 0)
     status = taken.status == MN_OK ? mn_hdf5_damaged(file, group->name, NULL) : taken.status;
   mn_hdf5_unlock();
-  if (count) *count = counted.count;
   return status;
 }
 
@@ -410,15 +409,14 @@ static mn_status visit(struct walk walk, struct mn_hdf5_object *object, mn_statu
     status = mn_fail(MN_BAD_DATA, "%s: groups nested more than %d deep or in a circle", walk.file->path,
                      MN_HDF5_DEEPEST - 1);
   else if (object->kind == MN_HDF5_GROUP)
-    status = mn_hdf5_members(walk.file, object, NULL, NULL, NULL);
+    status = mn_hdf5_members(walk.file, object, NULL, NULL);
   if (status == MN_BAD_DATA && walk.group)
     object->kind = MN_HDF5_UNREADABLE;
   else
     MN_TRY(status);
   MN_TRY(walk.visit(walk.data, walk.file, object));
   walk.group = object;
-  return object->kind == MN_HDF5_GROUP ? mn_hdf5_members(walk.file, object, visit_member, &walk, NULL)
-                                       : MN_OK;
+  return object->kind == MN_HDF5_GROUP ? mn_hdf5_members(walk.file, object, visit_member, &walk) : MN_OK;
 }
 
 static mn_status visit_member(void *data, const char *name) {

@@ -119,7 +119,7 @@ template <enum mn_epilogue_kind Kind, int D, bool Saves, class Tile> struct bloc
     __syncwarp();
     if (second)
       MN_UNROLL(int i = 0; i < 3 * V; i++) staging[i * 32 + lane] = c.sums[i / V][i % V];
-    mn_named_barrier_sync(1 + pair, 64);
+    mn_warps_sync(1 + pair, 64);
     if (!second)
       MN_UNROLL(int q = 0; q < 3; q++) {
         float sum[V];
@@ -128,7 +128,7 @@ template <enum mn_epilogue_kind Kind, int D, bool Saves, class Tile> struct bloc
         if (chunk < chunks && part().row == 0)
           io::store(a.sums, {}, 1, (q * chunks + chunk) * a.channels + c.first, sum, c.lanes);
       }
-    mn_named_barrier_sync(1 + pair, 64); /* before the second warp overwrites its staging buffer */
+    mn_warps_sync(1 + pair, 64); /* before the second warp overwrites its staging buffer */
   }
 
   static MN_GPU void finish(const arguments &a, state &s, const mn_result<tile> &result, const mn_coord &at,

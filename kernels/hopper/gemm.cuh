@@ -456,9 +456,9 @@ static __global__ void __cluster_dims__(Epilogue::tile::CLUSTER, 1, 1)
   extern __shared__ __align__(1024) char stages[]; /* the 128-byte swizzle repeats every 1024 bytes */
   constexpr int CONSUMERS = mn_consumer_warps<tile>, BUFFERS = CONSUMERS * tile::STAGING;
   float *staging = reinterpret_cast<float *>(stages + tile::STAGES * mn_stage_bytes<tile>);
-  const uint32_t full = mn_shared_address(staging + BUFFERS * MN_STAGING_FLOATS);
+  const uint32_t full = mn_shared_of(staging + BUFFERS * MN_STAGING_FLOATS);
   const uint32_t empty = full + 8 * tile::STAGES, staging_full = empty + 8 * tile::STAGES;
-  const mn_shared shared = {mn_shared_address(stages),  full,   empty, staging_full,
+  const mn_shared shared = {mn_shared_of(stages),       full,   empty, staging_full,
                             staging_full + 8 * BUFFERS, staging};
   const int warp = threadIdx.x / 32;
   if (threadIdx.x == 0) {

@@ -6,13 +6,9 @@
 
 #include <cuda.h>
 
-#include "kernels/types.h"
+#include "kernels/stack/warp.cuh"
 
-/* The 32-bit shared memory address that PTX instructions take; `barrier` below is such an address. */
-MN_GPU uint32_t mn_shared_address(const void *p) {
-  return (uint32_t)__cvta_generic_to_shared(p);
-}
-
+/* `barrier` is an address of mn_shared_of's. */
 MN_GPU void mn_barrier_init(uint32_t barrier, int arrivals) {
   asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"(barrier), "r"(arrivals));
 }
@@ -68,12 +64,6 @@ MN_GPU void mn_cluster_sync() {
 /* Makes what this thread has seen in global memory visible to the TMA copies that it starts afterwards. */
 MN_GPU void mn_tma_fence() {
   asm volatile("fence.proxy.async.global;" ::: "memory");
-}
-
-/* `count` threads, whole warps, of one CTA synchronise at one of its 16 named barriers; 0 is __syncthreads'.
- */
-MN_GPU void mn_named_barrier_sync(int which, int count) {
-  asm volatile("bar.sync %0, %1;" ::"r"(which), "r"(count) : "memory");
 }
 
 /* The L2 cache policy evict_last: lines loaded with it are evicted after all others. */

@@ -106,6 +106,7 @@ MN_GPU void mn_prefetch(const void *p) {
   asm volatile("prefetch.global.L2 [%0];" ::"l"(p));
 }
 
+/* `threads`, whole warps, of one CTA synchronise at one of its 16 barriers; 0 is __syncthreads'. */
 MN_GPU void mn_warps_sync(int barrier, int threads) {
   asm volatile("bar.sync %0, %1;" ::"r"(barrier), "r"(threads) : "memory");
 }

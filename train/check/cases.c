@@ -151,7 +151,7 @@ static mn_status read_case(struct reader *reader) {
   struct mn_case *c = reader->into;
   struct mn_model_config *m = &c->model;
   struct mn_hdf5_value steps;
-  MN_TRY(mn_hdf5_members(file, &file->root, take_case, reader, NULL));
+  MN_TRY(mn_hdf5_members(file, &file->root, take_case, reader));
   if (c->cases == 0) return mn_fail(MN_BAD_DATA, "%s holds no objects, so no cases", file->path);
   if (reader->group.kind != MN_HDF5_GROUP)
     return mn_fail(MN_BAD_DATA, "%s: '%s' is no group, so no case; parity wants one group a case", file->path,

@@ -79,15 +79,21 @@ static mn_status randomise(struct check *c) {
   return MN_OK;
 }
 
-/* Draws the batch of a pass and, for a loss, weights of its rows from 0 to 2: both passes get the same. */
+/* Draws the batch of a pass and, for a loss, its rows' weights, which round nothing: both passes get the
+ * same. */
 static mn_status load(struct check *c, const struct mn_pass *pass) {
   const uint64_t classes = (uint64_t)mn_model_outputs(&c->config->model);
   int32_t *labels;
-  void *weights;
+  double *weights;
+  void *on_device;
   MN_TRY(draw(c, pass->x, TENSORS, sqrt(3)));
-  MN_TRY(mn_tape_device(pass->tape, &weights, pass->rows, c->device->real));
-  MN_TRY(mn_uniform(c->device, weights, pass->rows, c->config->seed, MN_RANDOM_CHECK + TENSORS + 4, 1, 1));
-  pass->tape->weights = weights;
+  MN_TRY(mn_tape_host(pass->tape, (void **)&weights, (size_t)pass->rows * sizeof *weights));
+  MN_TRY(mn_tape_device(pass->tape, &on_device, pass->rows, sizeof *weights));
+  for (int64_t n = 0; n < pass->rows; n++)
+    weights[n] =
+        ldexp(0.5, (int)(mn_random_word(c->config->seed, MN_RANDOM_CHECK + TENSORS + 4, (uint64_t)n) % 3));
+  MN_TRY(mn_copy(c->device, on_device, weights, (size_t)pass->rows * sizeof *weights));
+  pass->tape->weights = on_device;
   if (pass->target) return draw(c, pass->target, TENSORS + 1, 1);
   if (!pass->labels) return MN_OK;
   MN_TRY(mn_tape_host(pass->tape, (void **)&labels, (size_t)pass->rows * sizeof *labels));

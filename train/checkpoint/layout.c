@@ -9,14 +9,7 @@
  *                                                            since minnow 0.3
  *                trained          string                     hashes of x of at most 4,096 rows that it was
  *                                                            trained on (data/fingerprint.h), where known
- *   /model       inputs           int64                      I of the first block
- *                hidden           int64 [depth]              C of each block
- *                groups, depth    int64                      G of every block; the number of blocks
- *                head             int64                      outputs of the linear head, 0 for none
- *                eps              float64
- *                negative_slope   float64
- *                loss             string                     "mse", "cross-entropy"
- *                log_targets      float64                    1: outputs are logarithms of y; else missing
+ *   /model       mn_checkpoint_model_fields                 int64, float64, string; `hidden` [depth]
  *   /model/blocks.i.fc.weight     real [C, I]                one dataset a parameter, under PyTorch's name
  *   /model/blocks.i.fc.bias       real [C]                   (dots, no groups), float32 or, trained in fp64,
  *   /model/blocks.i.gn.weight     real [C]                   float64: all of them the same
@@ -36,15 +29,7 @@
  *   /optimizer/momentum/…         the same names and shapes  only with SGD's momentum
  *   /optimizer/exp_avg/…          the same                   only with AdamW, and so is
  *   /optimizer/exp_avg_sq/…       the same                   this
- *   /progress    step             int64                      optimizer steps done
- *                epoch, position  int64                      of the next sample
- *                samples          int64                      samples seen
- *                seed             uint64
- *                best_metric      float64                    −inf before the first evaluation
- *                best_epoch       int64                      epochs done then, 0 before; since minnow 0.2
- *                skipped          int64                      steps that updated nothing (--on-nonfinite
- *                                                            skip); of these,
- *                skipped_running  int64                      the last in a row. Older files have neither: 0
+ *   /progress    mn_checkpoint_progress_fields              int64, float64, uint64 (struct mn_progress)
  *   /config      one string an option, in the order given (data as from this file's folder); then those of
  *                saves and log lines, what the order of samples depends on, and
  *                data_rows        a hash of the sampled rows and, where all were read, one of all of them
@@ -79,7 +64,7 @@ const struct mn_checkpoint_field mn_checkpoint_model_fields[] = {
     FIELD("eps", MN_VALUE_REAL, model.eps),
     FIELD("negative_slope", MN_VALUE_REAL, model.slope),
     FIELD("loss", MN_VALUE_TEXT, model.loss, .words = mn_loss_words),
-    FIELD("log_targets", MN_VALUE_REAL, log, .optional = MN_FIELD_FACTOR),
+    FIELD("log_targets", MN_VALUE_REAL, log, .optional = MN_FIELD_FACTOR), /* 1, or missing */
     FIELD("hidden", MN_VALUE_INTEGER, model.hidden,
           .length_offset = offsetof(struct mn_checkpoint, model.depth)),
     {.name = NULL},

@@ -70,7 +70,7 @@ static mn_status list_misfits(struct mn_reader *reader, struct mn_reader_tensors
     compare(reader, t->misfits, &found, &t->tensors[i]);
     mn_hdf5_release(&found);
   }
-  return mn_hdf5_members(&reader->file, &t->group, list_rest, t, NULL);
+  return mn_hdf5_members(&reader->file, &t->group, list_rest, t);
 }
 
 mn_status mn_reader_fit(struct mn_reader *reader, struct mn_reader_tensors *t) {

@@ -286,11 +286,9 @@ static mn_status check_format(struct mn_reader *reader) {
       reader->file.path);
 }
 
-/* A model without its training has two groups, a checkpoint five, or six with its history; /input, /output,
- * /classes and /table are one more each. */
+/* A model without its training has no /optimizer. */
 static mn_status read_kind(struct mn_reader *reader) {
-  hsize_t count;
-  struct mn_hdf5_object group;
+  struct mn_hdf5_object optimizer;
   struct mn_hdf5_value trained;
   MN_TRY(check_format(reader));
   MN_TRY(mn_sums_read(&reader->sums, &reader->file));
@@ -298,15 +296,9 @@ static mn_status read_kind(struct mn_reader *reader) {
   MN_TRY(mn_hdf5_attribute(&reader->file, &reader->file.root, "trained", 0, &trained));
   if (trained.kind == MN_VALUE_TEXT && !(reader->checkpoint->trained = strdup(trained.text)))
     return mn_fail(MN_NO_MEMORY, "no memory for %s", reader->file.path);
-  MN_TRY(mn_hdf5_members(&reader->file, &reader->file.root, NULL, NULL, &count));
-  const char *const more[] = {mn_checkpoint_standards[0], mn_checkpoint_standards[1], MN_CHECKPOINT_CLASSES,
-                              MN_CHECKPOINT_TABLE};
-  for (int i = 0; i < 4; i++) {
-    MN_TRY(mn_hdf5_find(&reader->file, &reader->file.root, more[i], &group));
-    count -= group.kind != MN_HDF5_NOTHING;
-    mn_hdf5_release(&group);
-  }
-  reader->checkpoint->alone = count == 2;
+  MN_TRY(mn_hdf5_find(&reader->file, &reader->file.root, "optimizer", &optimizer));
+  reader->checkpoint->alone = optimizer.kind == MN_HDF5_NOTHING;
+  mn_hdf5_release(&optimizer);
   return MN_OK;
 }
 
@@ -321,13 +313,10 @@ static mn_status read_config(struct mn_reader *reader) {
 
 static mn_status read_all(struct mn_reader *reader) {
   struct mn_checkpoint *c = reader->checkpoint;
-  struct mn_hdf5_object optimizer;
   MN_TRY(read_config(reader));
   MN_TRY(mn_checkpoint_lay_out(c));
   MN_TRY(mn_reader_model(reader));
   if (!c->alone) {
-    MN_TRY(find_object(reader, &reader->file.root, "optimizer", MN_HDF5_GROUP, 0, &optimizer));
-    mn_hdf5_release(&optimizer);
     for (int k = MN_CHECKPOINT_VALUE + 1; k < MN_CHECKPOINT_ARRAYS; k++)
       MN_TRY(read_tensors(reader, mn_checkpoint_groups[k], c->tensors, c->tensor_count, k));
     MN_TRY(read_progress(reader));

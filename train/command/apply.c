@@ -31,13 +31,13 @@ static void array(const struct mn_scores *s, struct mn_json *json, const char *k
   mn_json_close(json);
 }
 
-static void counts(struct mn_json *json, const char *key, const double *values, int64_t count) {
+static void counts(const struct mn_scores *s, struct mn_json *json, const char *key, const double *values) {
   mn_json_array_open(json, key);
-  for (int64_t k = 0; k < count; k++) /* without weights they are whole */
-    if (values[k] == floor(values[k]))
-      mn_json_integer(json, NULL, (int64_t)values[k]);
-    else
+  for (int64_t k = 0; k < s->cols; k++)
+    if (s->weights)
       mn_json_number(json, NULL, values[k]);
+    else
+      mn_json_integer(json, NULL, (int64_t)values[k]);
   mn_json_close(json);
 }
 
@@ -55,7 +55,7 @@ static void show_confusion(const struct mn_scores *s, const struct mn_class_name
   for (int64_t row = 0; row < s->cols; row++) {
     fprintf(out, "\n%-*s", width, label[row]);
     for (int64_t k = 0; k < s->cols; k++)
-      fprintf(out, "  %*.*f", width, s->weights ? 2 : 0, s->confusion[row * s->cols + k]);
+      fprintf(out, s->weights ? "  %*.4g" : "  %*.0f", width, s->confusion[row * s->cols + k]);
   }
   fputc('\n', out);
 }
@@ -79,10 +79,10 @@ static void show_scores(const struct mn_scores *s, const struct mn_class_names *
   array(s, json, "recall", MN_METRIC_BALANCED_ACCURACY);
   array(s, json, "f1", MN_METRIC_F1);
   if (s->ranked > 1) array(s, json, "class_roc_auc", MN_METRIC_ROC_AUC);
-  counts(json, "class_rows", s->of_class, s->cols);
+  counts(s, json, "class_rows", s->of_class);
   if (!s->confusion || json->plain) return;
   mn_json_array_open(json, "confusion");
-  for (int64_t k = 0; k < s->cols; k++) counts(json, NULL, s->confusion + k * s->cols, s->cols);
+  for (int64_t k = 0; k < s->cols; k++) counts(s, json, NULL, s->confusion + k * s->cols);
   mn_json_close(json);
 }
 
@@ -106,12 +106,14 @@ static mn_status evaluate(FILE *out, struct mn_session *s, struct mn_evaluator *
     double own = 0;
     for (int64_t k = 0; k < scores->cols; k++)
       own += pow(mn_scores_of(scores, MN_METRIC_RMSE, k), 2) / (double)scores->cols;
+    own *= scores->weight / (double)scores->rows;
     if (isnormal(own)) loss = own; /* else it stays that of standardised targets */
   }
   mn_session_announce_rows(s);
   mn_json_begin(&json, out, !s->options.json);
   mn_json_open(&json, NULL);
   mn_json_integer(&json, "rows", scores->rows);
+  if (s->options.weights) mn_json_string(&json, "weights", s->options.weights);
   mn_json_number(&json, "loss", loss);
   if (!json.plain || s->test->classes) mn_json_number(&json, "accuracy", accuracy);
   show_scores(scores, &s->model->class_names, &json);

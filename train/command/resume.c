@@ -26,7 +26,7 @@ static void show_then(char *out, size_t size, const struct mn_session *s, int in
   if (other && mn_resume_find(s, other) && (!*then || strcmp(then, "0") == 0))
     snprintf(out, size, "--%s %.200s", other, mn_resume_find(s, other));
   else
-    snprintf(out, size, "%s", then);
+    snprintf(out, size, "%s", *then ? then : "none");
 }
 
 static void note_change(struct mn_session *s, int index) {
@@ -93,9 +93,12 @@ mn_status mn_resume_data(struct mn_session *s, struct mn_progress *p, const stru
                          const struct mn_fingerprint *test) {
   const struct mn_options *o = &s->options;
   char best[MN_CHECKPOINT_PATH];
+  const char *was = mn_resume_find(s, "weights_rows");
   int kept = 1; /* the best so far is; not where its run's newest was copied alone */
   const int named = mn_options_given(o, "data") || mn_options_given(o, "x") || mn_options_given(o, "y");
   if (o->data) mn_fingerprint_show(s->fingerprint, train, test);
+  mn_fingerprint_weights(s->weights, s->train, s->test);
+  const int weighed_anew = s->from && strcmp(was ? was : "", s->weights) != 0;
   if (o->data && !(s->model->trained = mn_fingerprint_inputs(train)))
     return mn_fail(MN_NO_MEMORY, "no memory for hashes of rows");
   const char *then = o->data ? mn_resume_find(s, "data_rows") : NULL;
@@ -108,6 +111,10 @@ mn_status mn_resume_data(struct mn_session *s, struct mn_progress *p, const stru
     return mn_fail(MN_BAD_DATA,
                    "%s has other rows than those that %s was trained on; --data %s goes on with them",
                    o->data, s->from_path, o->data);
+  if (weighed_anew && !named && !mn_options_given(o, "weights") && !mn_options_given(o, "class-weight"))
+    return mn_fail(MN_BAD_DATA,
+                   "%s has other weights than those that %s was trained with; --weights %s goes on with them",
+                   o->data, s->from_path, o->weights);
   /* Keeps an earlier run's longer fingerprint of all rows; this run may have read a sample alone. */
   if (same && strncmp(then, s->fingerprint, strlen(s->fingerprint)) == 0)
     snprintf(s->fingerprint, sizeof s->fingerprint, "%s", then);
@@ -125,7 +132,7 @@ mn_status mn_resume_data(struct mn_session *s, struct mn_progress *p, const stru
     mn_checkpoint_free(found);
   }
   if (!kept || mn_text_find(s->changed, s->changes, "best") || mn_text_find(s->changed, s->changes, "data") ||
-      mn_text_find(s->changed, s->changes, "metric"))
+      mn_text_find(s->changed, s->changes, "metric") || weighed_anew)
     p->best = -INFINITY, p->best_epoch = p->epoch; /* patience counts from here */
   return MN_OK;
 }
@@ -148,6 +155,7 @@ mn_status mn_resume_config(struct mn_session *s) {
   for (int i = 0; i < s->config_count && o->run && o->data && !o->dry_run; i++)
     if (strcmp(s->config[i].name, "data") == 0) MN_TRY(mn_files_name(s, s->config[i].value));
   keep_text(s, "data_rows", s->fingerprint);
+  keep_text(s, "weights_rows", s->weights);
   keep_text(s, MN_VALIDATION_DRAW, s->whole ? "stratified" : "");
   return MN_OK;
 }

@@ -122,9 +122,10 @@ static mn_status take_logs(const struct mn_session *s, struct mn_dataset **datas
 static mn_status weigh(const struct mn_session *s, struct mn_dataset *dataset, enum mn_part part) {
   const struct mn_options *o = &s->options;
   struct mn_dataset *of;
-  MN_TRY(mn_dataset_open(&of, o->data, part, o->x_name, o->weights, MN_Y_REQUIRED | MN_Y_NUMBERS));
+  mn_status status = mn_dataset_open(&of, o->data, part, o->x_name, o->weights, MN_Y_REQUIRED | MN_Y_NUMBERS);
+  if (status != MN_OK) return mn_fail(status, "--weights %s: %s", o->weights, mn_message());
   double *const weights = malloc((size_t)of->rows * sizeof *weights);
-  mn_status status = weights ? MN_OK : mn_fail(MN_NO_MEMORY, "no memory for %ld weights", (long)of->rows);
+  if (!weights) status = mn_fail(MN_NO_MEMORY, "no memory for %ld weights", (long)of->rows);
   if (of->classes || of->outputs != 1)
     status = mn_fail(MN_BAD_DATA, "%s: dataset %s has %s: weights are a number for each row", o->data,
                      o->weights, of->classes ? "words" : "several columns");
@@ -208,16 +209,14 @@ static mn_status open_parts(struct mn_session *s) {
 
 /* The first label that no row has, or −1; of many classes and rows it is not looked for. */
 static int64_t missing_label(struct mn_dataset *d) {
-  enum { AT_ONCE = 4096, MOST = 1 << 20 };
-  int32_t labels[AT_ONCE];
+  enum { MOST = 1 << 20 };
+  int32_t *labels;
   char there[MN_CLASSES_MOST] = {0};
   int64_t missing = 0;
   if (d->outputs > MN_CLASSES_MOST || d->rows > MOST) return -1;
-  for (int64_t first = 0, here; first < d->rows; first += here) {
-    here = d->rows - first < AT_ONCE ? d->rows - first : AT_ONCE;
-    if (d->read(d, first, here, sizeof(float), NULL, labels) != MN_OK) return -1; /* which training tells */
-    for (int64_t i = 0; i < here; i++) there[labels[i]] = 1;
-  }
+  if (mn_dataset_labels(&labels, d) != MN_OK) return -1; /* which training tells */
+  for (int64_t row = 0; row < d->rows; row++) there[labels[row]] = 1;
+  free(labels);
   while (missing < d->outputs && there[missing]) missing++;
   return missing < d->outputs ? missing : -1;
 }
@@ -236,21 +235,22 @@ static int is_one_hot(struct mn_dataset *d) {
   return 1;
 }
 
-static void tell_weights(const struct mn_session *s) {
+void mn_session_tell_weights(const struct mn_session *s) {
   char words[1024] = "", name[4 * MN_CLASS_NAME];
-  const int64_t classes = s->train->outputs;
-  for (int64_t k = 0, used = 0; k < classes && used < (int)sizeof words; k++) {
+  if (s->options.weights) mn_announce(&s->options, "weights of rows: %s", s->options.weights);
+  if (!s->class_weights) return;
+  const int64_t classes = s->train->outputs, shown = classes < 10 ? classes : 10;
+  for (int64_t k = 0, used = 0; k < shown && used < (int)sizeof words; k++) {
     snprintf(name, sizeof name, "%ld", (long)k);
     if (s->class_names.count) mn_escape(name, sizeof name, s->class_names.names[k]);
     used += snprintf(words + used, sizeof words - (size_t)used, "%s%s %.4g", k ? ", " : "", name,
                      s->class_weights[k]);
   }
-  mn_announce(&s->options, "weights of classes: %s", words);
+  mn_announce(&s->options, "weights of classes: %s%s", words, shown < classes ? " …" : "");
 }
 
 void mn_session_note_targets(const struct mn_session *s) {
   struct mn_dataset *d = s->train;
-  if (s->class_weights) tell_weights(s);
   const int64_t missing = d->classes && !d->class_names ? missing_label(d) : -1;
   if (missing >= 0)
     mn_announce(&s->options,
@@ -280,9 +280,9 @@ static mn_status list_weights(struct mn_session *s) {
   }
   if (good && count == classes) return MN_OK;
   return mn_fail(MN_USAGE,
-                 "--class-weight %s: balanced, or a number from 0 on for each of the %ld classes, between "
+                 "--class-weight %s: balanced, or a number from 0 on for each of the %ld classes%s, between "
                  "commas, works",
-                 o->class_weight, (long)classes);
+                 o->class_weight, (long)classes, s->class_names.count ? "" : ", which count from 0");
 }
 
 mn_status mn_session_weigh_classes(struct mn_session *s) {
@@ -318,7 +318,7 @@ static mn_status read_part(struct mn_session *s, enum mn_part part, struct mn_fi
                                       .x_row = (size_t)d->inputs * sizeof(double),
                                       .y_row = (size_t)(d->classes ? 1 : d->outputs) * sizeof(double),
                                       .threads = 1};
-    status = mn_read_sample(d, &form, out, NULL);
+    status = mn_fingerprinting.sample(d, &form, out, NULL);
   }
   mn_dataset_close(d);
   return status;
@@ -411,6 +411,7 @@ void mn_session_announce_rows(const struct mn_session *s) {
   char far[MN_SHOWN];
   mn_announce_model(s->model, o, s->brief);
   mn_announce_table(s->csv, o);
+  mn_session_tell_weights(s);
   if (s->whole)
     mn_announce(o, "rows: %ld of %ld, those that the run %s by --validation %g; --part all takes all",
                 (long)s->test->rows, (long)s->whole,

@@ -418,6 +418,7 @@ void mn_session_describe(const struct mn_session *s) {
     mn_announce(o, "data: %s, %ld rows, %ld to test%s", o->data, (long)s->train->rows,
                 s->test ? (long)s->test->rows : 0L, s->whole ? ", held out by --validation" : "");
   mn_announce_table(s->csv, o);
+  mn_session_tell_weights(s);
   if (s->whole > MN_DATASET_STRATIFIED / s->train->inputs)
     mn_announce(o,
                 "note: of so many rows stretches of neighbours are held out, not single rows of each class");

@@ -45,7 +45,8 @@ struct mn_session {
   int folds, chosen;     /* --tune and --folds: 0 without; the best setting by `scores`, or −1 */
   struct mn_fold_score scores[MN_SETTINGS][MN_FOLDS_MOST];
   char fingerprint
-      [MN_FINGERPRINT_TEXT]; /* of the rows of --data (data/fingerprint.h); "" for synthetic ones */
+      [MN_FINGERPRINT_TEXT];         /* of the rows of --data (data/fingerprint.h); "" for synthetic ones */
+  char weights[MN_FINGERPRINT_TEXT]; /* of what multiplies their losses; "" without */
   /* What checkpoints record of the run in /config; its first `logged` texts stand in the log too. */
   struct mn_text config[MN_CHECKPOINT_OPTIONS];
   int config_count, logged;
@@ -95,8 +96,11 @@ mn_status mn_session_read(struct mn_session *session, const struct mn_options *o
 /* Opens session->train and, given a test part or --validation, session->test. Words of y are classes. */
 mn_status mn_session_open_file(struct mn_session *session);
 
-/* Tells the weights of classes, and notes targets that may be meant otherwise: labels of which one has no
- * row, as 1 to 3 have none of 0, and numbers of which one a row is 1 and the others 0. */
+/* Says what weighs the rows. */
+void mn_session_tell_weights(const struct mn_session *session);
+
+/* Notes targets that may be meant otherwise: labels of which one has no row, as 1 to 3 have none of 0, and
+ * numbers of which one a row is 1 and the others 0. */
 void mn_session_note_targets(const struct mn_session *session);
 
 /* Sets s->class_weights by --class-weight. MN_USAGE: no classes, or another number of them. */

@@ -216,7 +216,12 @@ static mn_status open_rows(struct run *r, const struct mn_options *options) {
   const int *stop = mn_watchdog_stop();
   MN_TRY(mn_session_weigh_classes(s));
   MN_TRY(mn_session_tune(s, stop));
-  if (s->class_weights) MN_TRY(mn_dataset_weigh_classes(s->train, s->class_weights));
+  if (s->class_weights) {
+    const mn_status status = mn_dataset_weigh_classes(s->train, s->class_weights);
+    if (status == MN_USAGE)
+      return mn_fail(status, "--class-weight %s: %s", options->class_weight, mn_message());
+    MN_TRY(status);
+  }
   if (s->folds) stop = NULL; /* their scores are saved at step 0 */
   mn_options_trainer(o, s->horizon, &config);
   config.stop = stop;

@@ -5,16 +5,12 @@
 
 #include "train/checkpoint/checkpoint.h"
 
-/* Writes `checkpoint`, whose tensors mn_checkpoint_lay_out made, to `path`: new file in the same
- * folder, H5Fclose, fsync, rename, fsync of the folder. With keep > 1 the file that stood at PATH moves to
- * PATH with .1 before its ending (checkpoint.h5 → checkpoint.1.h5), that one to .2, up to keep − 1, by hard
- * links and renames, so that at no moment there is no whole `path`; a file system without links has a moment
- * between two renames. keep 1: it is replaced. A symbolic link stands for the file that it leads to, and that
- * file's permissions are kept. On any error `path` stands as it was, or, if only the sync of the folder
- * failed, whole and new; the oldest may be dropped already. MN_USAGE: keep outside 1 … MN_CHECKPOINT_KEEP;
- * MN_NO_CREATE: a folder that is not there or cannot be written, a path that is no regular file; MN_IO: no
- * space, a failing disk; MN_LIBRARY: HDF5 failed otherwise. Holds the lock of data/hdf5/hdf5.h for 4 MiB at a
- * time. One thread saves to a path at a time. */
+/* Writes `checkpoint`, whose tensors mn_checkpoint_lay_out made, as atomic_file.h says. With keep > 1 the file
+ * that stood at PATH moves to PATH with .1 before its ending (checkpoint.h5 → checkpoint.1.h5), that one to
+ * .2, up to keep − 1, by hard links and renames, so that at no moment there is no whole `path`; a file system
+ * without links has a moment between two renames. On any error `path` stands as it was, or, if only the sync
+ * of the folder failed, whole and new; the oldest may be dropped already. MN_USAGE: keep outside 1 …
+ * MN_CHECKPOINT_KEEP; and the errors of mn_checkpoint_write. One thread saves to a path at a time. */
 mn_status mn_checkpoint_save(const struct mn_checkpoint *checkpoint, const char *path, int keep);
 
 /* The best checkpoint that a run keeps: *best gets the name of best.h5 beside `path`. MN_NO_CREATE: a path
@@ -30,18 +26,10 @@ void mn_run_unlock(struct mn_run_lock *lock); /* NULL is fine */
 
 /* ---- saving beside training ---- */
 
-/* Saves beside training: a snapshot is taken at once, and a thread of the saver's own writes it to a
- * checkpoint, while the caller trains on.
- *
- * A GPU copies its parameters and optimizer state to memory of their own there, in order with its other work,
- * so that the host does not wait; the thread then downloads the copies. If the GPU has no room for them, and
- * on the CPU, mn_saver_start copies them to the host itself. The saver takes room for these once more on the
- * host when it is opened (among ranks at the first start), and once more on a GPU that has the room at the
- * first start, and keeps both until close.
- *
- * Of both parts of a save the best is written before the newest, so that the newest never names a missing
- * file. The caller's texts (at most MN_CHECKPOINT_OPTIONS − 3) go to /config, before the constants of the
- * order of samples; versions and device go to /fingerprint. */
+/* mn_saver_start (train/minnow.h) takes memory for the copies of parameters and optimizer state: on the host
+ * once, when it is opened (among ranks at the first start), and on a GPU that has the room once more at the
+ * first start; both until close. Of both parts of a save the best is written before the newest, so that the
+ * newest never names a missing file. */
 
 /* Sets the /history of the saves: `count` texts, at most MN_CHECKPOINT_HISTORY, which are copied. Call it
  * before the first start; without this call /history is left out. */
