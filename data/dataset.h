@@ -44,7 +44,7 @@ struct mn_dataset {
   void (*close)(struct mn_dataset *dataset); /* mn_dataset_close calls it or, if it is NULL, free */
 };
 
-/* *out: the label of each row, to be freed; zeros of real targets. Errors: those of read, mn_labels_check's. */
+/* *out: each row's label, to be freed; zeros of real targets. Errors: those of read and mn_labels_check. */
 mn_status mn_dataset_labels(int32_t **out, struct mn_dataset *dataset);
 
 /* For a `read`: MN_USAGE if the dataset lacks these rows or that y, or if no real has `real` bytes. */

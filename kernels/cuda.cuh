@@ -164,6 +164,16 @@ MN_GPU void mn_raise(int *nonfinite, int mark) {
   if (*nonfinite == 0) *nonfinite = mark;
 }
 
+/* The 32-bit address in shared memory that PTX instructions take. */
+MN_GPU uint32_t mn_shared_of(const void *p) {
+  return static_cast<uint32_t>(__cvta_generic_to_shared(p));
+}
+
+/* `threads`, whole warps, of one CTA synchronise at one of its 16 barriers; 0 is __syncthreads'. */
+MN_GPU void mn_warps_sync(int barrier, int threads) {
+  asm volatile("bar.sync %0, %1;" ::"r"(barrier), "r"(threads) : "memory");
+}
+
 /* Reals in one 16-byte access. */
 template <typename Real> constexpr int mn_width = 16 / sizeof(Real);
 

@@ -130,7 +130,7 @@ MN_CHECKED mn_status mn_dataset_hold_out(struct mn_dataset **dataset, enum mn_pa
                                          uint64_t seed, int stratified);
 
 /* Multiplies each row's loss by weights[row] ≥ 0 in training and tests, and its part of their accuracy and
- * scores. Copied; NULL: by 1. Before rows are held out. MN_USAGE: one that is not 0 or 1e-20 … 1e20; all are 0. */
+ * scores. Copied; NULL: by 1. Before rows are held out. MN_USAGE: not 0 or 1e-20 … 1e20, or all are 0. */
 MN_CHECKED mn_status mn_dataset_weigh(struct mn_dataset *dataset, const double *weights);
 
 int64_t mn_dataset_rows(const struct mn_dataset *dataset);

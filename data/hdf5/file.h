@@ -97,8 +97,8 @@ mn_status mn_hdf5_find(struct mn_hdf5_file *file, const struct mn_hdf5_object *p
                        struct mn_hdf5_object *object);
 void mn_hdf5_release(struct mn_hdf5_object *object);
 
-/* Calls `take` with the name of each link in a group, in order, under the lock, until one fails; take may be NULL. All
- * links are read before: MN_BAD_DATA if one is unreadable. */
+/* Calls `take` with the name of each link in a group, in order, under the lock, until one fails; take may be
+ * NULL. All links are read before: MN_BAD_DATA if one is unreadable. */
 typedef mn_status mn_hdf5_take_name(void *data, const char *name);
 mn_status mn_hdf5_members(struct mn_hdf5_file *file, const struct mn_hdf5_object *group,
                           mn_hdf5_take_name *take, void *data);

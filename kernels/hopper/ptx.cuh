@@ -6,7 +6,7 @@
 
 #include <cuda.h>
 
-#include "kernels/stack/warp.cuh"
+#include "kernels/cuda.cuh"
 
 /* `barrier` is an address of mn_shared_of's. */
 MN_GPU void mn_barrier_init(uint32_t barrier, int arrivals) {

@@ -6,10 +6,6 @@
 
 #include "kernels/cuda.cuh"
 
-MN_GPU uint32_t mn_shared_of(const void *p) {
-  return static_cast<uint32_t>(__cvta_generic_to_shared(p));
-}
-
 MN_GPU uint32_t mn_shared_load(uint32_t from) {
   uint32_t word;
   asm volatile("ld.shared.b32 %0, [%1];" : "=r"(word) : "r"(from) : "memory");
@@ -104,11 +100,6 @@ MN_GPU void mn_copies_wait() {
 /* Calls for 128 bytes to come to the L2 cache. */
 MN_GPU void mn_prefetch(const void *p) {
   asm volatile("prefetch.global.L2 [%0];" ::"l"(p));
-}
-
-/* `threads`, whole warps, of one CTA synchronise at one of its 16 barriers; 0 is __syncthreads'. */
-MN_GPU void mn_warps_sync(int barrier, int threads) {
-  asm volatile("bar.sync %0, %1;" ::"r"(barrier), "r"(threads) : "memory");
 }
 
 /* slope·g where v is not positive, in one statement: the compiler would keep many conditions in registers. */

@@ -5,11 +5,11 @@
 
 #include "train/checkpoint/checkpoint.h"
 
-/* Writes `checkpoint`, whose tensors mn_checkpoint_lay_out made, as atomic_file.h says. With keep > 1 the file
- * that stood at PATH moves to PATH with .1 before its ending (checkpoint.h5 → checkpoint.1.h5), that one to
- * .2, up to keep − 1, by hard links and renames, so that at no moment there is no whole `path`; a file system
- * without links has a moment between two renames. On any error `path` stands as it was, or, if only the sync
- * of the folder failed, whole and new; the oldest may be dropped already. MN_USAGE: keep outside 1 …
+/* Writes `checkpoint`, whose tensors mn_checkpoint_lay_out made, as atomic_file.h says. With keep > 1 the
+ * file that stood at PATH moves to PATH with .1 before its ending (checkpoint.h5 → checkpoint.1.h5), that one
+ * to .2, up to keep − 1, by hard links and renames, so that at no moment there is no whole `path`; a file
+ * system without links has a moment between two renames. On any error `path` stands as it was, or, if only
+ * the sync of the folder failed, whole and new; the oldest may be dropped already. MN_USAGE: keep outside 1 …
  * MN_CHECKPOINT_KEEP; and the errors of mn_checkpoint_write. One thread saves to a path at a time. */
 mn_status mn_checkpoint_save(const struct mn_checkpoint *checkpoint, const char *path, int keep);
 
