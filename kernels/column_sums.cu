@@ -29,7 +29,7 @@ static __device__ void sum_columns(const Real *sums, int64_t chunks, int64_t cha
   mn_element<Rule, Real> of = {&to, column};
   of.load();
   of.load_factors(rule);
-  of.apply(rule, *nonfinite, sum);
+  of.apply(rule, to.kind != MN_STORE && *nonfinite, sum);
 }
 
 /* The loss's CTAs come first, because the last of them to finish has to add the spans' sums as well. */
