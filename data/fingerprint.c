@@ -128,7 +128,8 @@ void mn_fingerprint_weights(char out[MN_FINGERPRINT_TEXT], const struct mn_datas
     const struct mn_dataset *d = i ? test : train;
     if (d && d->weights) sum = XXH3_64bits_withSeed(d->weights, (size_t)d->rows * sizeof *d->weights, sum);
   }
-  snprintf(out, MN_FINGERPRINT_TEXT, sum ? "%016" PRIx64 : "", sum);
+  *out = 0;
+  if (sum) snprintf(out, MN_FINGERPRINT_TEXT, "%016" PRIx64, sum);
 }
 
 int mn_fingerprint_same(const char *a, const char *b) {

@@ -167,12 +167,9 @@ static mn_status gather(struct mn_loader *l, int buffer, int64_t first, int64_t 
     g.of[1].bytes = l->y_row, g.of[1].apart = form->y_row;
   }
   MN_TRY(mn_gather(l->device, &g));
-  const struct mn_gather weights = {
-      .count = count,
-      .rows = g.rows,
-      .far = g.far,
-      .of = {{l->weights[buffer] + (size_t)begin * form->weight, rows->weights, form->weight}}};
-  return form->weight ? mn_gather(l->device, &weights) : MN_OK;
+  g.of[0].to = l->weights[buffer] + (size_t)begin * form->weight, g.of[0].from = rows->weights;
+  g.of[0].bytes = form->weight, g.of[1].bytes = 0, g.planes[0] = NULL;
+  return form->weight ? mn_gather(l->device, &g) : MN_OK;
 }
 
 static mn_status fill_from_memory(struct mn_loader *l, int buffer, int64_t samples, char *x) {

@@ -41,7 +41,7 @@ constexpr int MN_CUDA_FILLINGS = 8;
 struct mn_cuda {
   int multiprocessors;
   cudaStream_t stream, branches[MN_BRANCHES], ahead, report; /* stream.cu */
-  cudaEvent_t forked, joined;
+  cudaEvent_t forked, joined, stamps[2];
   cudaEvent_t filled[MN_CUDA_FILLINGS], used[MN_CUDA_FILLINGS], reported[MN_CUDA_FILLINGS];
   unsigned fillings, waited; /* fillings given and waited for */
   cudaEvent_t staged;        /* the end of a piece of download_beside's (memory.cu), */

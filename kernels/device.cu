@@ -132,6 +132,7 @@ static mn_status open_parts(struct mn_cuda *cuda) {
     MN_CUDA_TRY(cudaStreamCreateWithPriority(stream, cudaStreamNonBlocking, least));
   for (cudaEvent_t *event : {&cuda->forked, &cuda->joined})
     MN_CUDA_TRY(cudaEventCreateWithFlags(event, cudaEventDisableTiming));
+  for (cudaEvent_t &stamp : cuda->stamps) MN_CUDA_TRY(cudaEventCreate(&stamp));
   for (int i = 0; i < MN_CUDA_FILLINGS; i++)
     for (cudaEvent_t *event : {&cuda->filled[i], &cuda->used[i], &cuda->reported[i]})
       MN_CUDA_TRY(cudaEventCreate(event));
@@ -187,7 +188,7 @@ extern "C" void mn_cuda_close(struct mn_device *device) {
   if (cuda->blas) (void)mn_cublaslt().Destroy(cuda->blas);
   for (void *memory : {cuda->workspace, cuda->scratch, (void *)cuda->alpha, (void *)cuda->spans_done})
     (void)cudaFree(memory);
-  for (cudaEvent_t event : {cuda->forked, cuda->joined, cuda->staged})
+  for (cudaEvent_t event : {cuda->forked, cuda->joined, cuda->stamps[0], cuda->stamps[1], cuda->staged})
     if (event) (void)cudaEventDestroy(event);
   for (int i = 0; i < MN_CUDA_FILLINGS; i++)
     for (cudaEvent_t event : {cuda->filled[i], cuda->used[i], cuda->reported[i]})

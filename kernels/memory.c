@@ -6,6 +6,7 @@
 #include <sys/resource.h>
 #include <unistd.h>
 
+#include "kernels/clock.h"
 #include "kernels/device.h"
 #include "kernels/kernels.h"
 #include "kernels/planes.h"
@@ -50,6 +51,17 @@ mn_status mn_zero_cpu(struct mn_device *device, void *memory, size_t bytes) {
 }
 
 mn_status mn_synchronize_cpu(struct mn_device *device) {
+  return MN_OK;
+}
+
+mn_status mn_stamp_cpu(struct mn_device *device, int which) {
+  MN_REQUIRE(which == 0 || which == 1);
+  device->stamps[which] = mn_seconds() * 1e3;
+  return MN_OK;
+}
+
+mn_status mn_elapsed_cpu(struct mn_device *device, double *milliseconds) {
+  *milliseconds = device->stamps[1] - device->stamps[0];
   return MN_OK;
 }
 

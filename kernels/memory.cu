@@ -94,3 +94,16 @@ mn_status mn_download_beside_cuda(struct mn_device *device, void *to, const void
   }
   return MN_OK;
 }
+
+mn_status mn_stamp_cuda(struct mn_device *device, int which) {
+  MN_REQUIRE(which == 0 || which == 1);
+  MN_CUDA_RETURN(cudaEventRecord(device->cuda->stamps[which], device->cuda->stream));
+}
+
+mn_status mn_elapsed_cuda(struct mn_device *device, double *milliseconds) {
+  float ms = 0;
+  for (cudaEvent_t stamp : device->cuda->stamps) MN_CUDA_TRY(cudaEventSynchronize(stamp));
+  MN_CUDA_TRY(cudaEventElapsedTime(&ms, device->cuda->stamps[0], device->cuda->stamps[1]));
+  *milliseconds = ms;
+  return MN_OK;
+}

@@ -1,4 +1,4 @@
-/* A device's memory, for reals of any width. */
+/* A device's memory and its clock, for reals of any width. */
 #ifndef MN_KERNELS_MEMORY_H
 #define MN_KERNELS_MEMORY_H
 
@@ -48,6 +48,13 @@ typedef mn_status mn_download_beside_function(struct mn_device *device, void *to
                                               size_t bytes);
 #define mn_download_beside(device, ...) (device)->kernels->download_beside(device, __VA_ARGS__)
 
+/* A stopwatch on the device: stamp(0), the work, stamp(1); then elapsed waits for both and gives the
+ * milliseconds between them. */
+typedef mn_status mn_stamp_function(struct mn_device *device, int which);
+#define mn_stamp(device, ...) (device)->kernels->stamp(device, __VA_ARGS__)
+typedef mn_status mn_elapsed_function(struct mn_device *device, double *milliseconds);
+#define mn_elapsed(device, ...) (device)->kernels->elapsed(device, __VA_ARGS__)
+
 struct mn_gather {
   int64_t count; /* rows */
   const int64_t
@@ -85,6 +92,8 @@ enum { MN_GATHER_MULTIPROCESSORS = 8 };
   AS(download, copy)                                                                                         \
   DEVICE(zero)                                                                                               \
   DEVICE(synchronize)                                                                                        \
+  DEVICE(stamp)                                                                                              \
+  DEVICE(elapsed)                                                                                            \
   DEVICE(gather)                                                                                             \
   CUDA(download_beside)
 

@@ -86,6 +86,7 @@ struct mn_device {
   struct mn_ranks
       *ranks; /* that this device trains with (kernels/ranks/collectives.h); NULL without others */
   const struct mn_collectives *collectives; /* among those; on the CPU NULL without others */
+  double stamps[2];                         /* the CPU's stopwatch, ms */
   void *room;             /* the CPU's, in which products pack their operands (kernels/tile.h) … */
   int rooms;              /* … for so many threads (mn_team_take) */
   int threads;            /* the most; 0: by OpenMP (mn_device_open) */

@@ -149,9 +149,14 @@ static void two_gpus_work_in_turn(void **state) {
     MUST(on[s]->kernels->branch_join(on[s], MN_BRANCH_SUMS));
     MUST(on[s]->kernels->graph_end(on[s], &graph[s]));
   }
+  for (int s = 0; s < GPUS; s++) MUST(on[s]->kernels->stamp(on[s], 0));
   for (int s = 0; s < GPUS; s++) MUST(on[s]->kernels->graph_launch(on[s], graph[s]));
+  for (int s = 0; s < GPUS; s++) MUST(on[s]->kernels->stamp(on[s], 1));
   for (int s = 0; s < GPUS; s++) {
-    double *three = read_reals(&m[s], y[s].real, LENGTH), *one = read_reals(&m[s], drawn[s], LENGTH);
+    double ms = NAN, *three = read_reals(&m[s], y[s].real, LENGTH),
+           *one = read_reals(&m[s], drawn[s], LENGTH);
+    MUST(on[s]->kernels->elapsed(on[s], &ms));
+    assert_true(ms >= 0);
     for (int64_t i = 0; i < LENGTH; i++) {
       const float t = (mn_random_word(3, MN_RANDOM_CHECK, (uint64_t)i) >> 8) * 0x1p-23f - 1;
       assert_true(one[i] == t && three[i] == (float)(one[i] + one[i] + one[i]));

@@ -365,14 +365,19 @@ static void memory_moves_as_it_is(struct memory *m) {
   void *a = take_bytes(m, 1000, 1), *b = poisoned(m, 1000), *pinned, *none;
   MUST(k->allocate_host(m->device, &pinned, sizeof from));
   memcpy(pinned, from, sizeof from);
+  double ms = NAN;
+  MUST(k->stamp(m->device, 0));
   MUST(k->copy(m->device, a, pinned, sizeof from));
   MUST(k->zero(m->device, b, sizeof from));
   MUST(k->copy(m->device, b, a, 999));
+  MUST(k->stamp(m->device, 1));
   MUST(k->download(m->device, to, b, sizeof to));
   assert_memory_equal(to, from, 999);
   assert_int_equal(to[999], 0);
   assert_int_equal((uintptr_t)a % 256, 0);
   k->release_host(m->device, pinned);
+  MUST(k->elapsed(m->device, &ms));
+  assert_true(ms >= 0 && ms < 10000);
   if (is_cuda(m)) {
     assert_int_equal(k->allocate(m->device, &none, (size_t)1 << 50), MN_NO_MEMORY);
     assert_null(none);

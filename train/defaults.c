@@ -2,11 +2,9 @@
 #include "train/defaults.h"
 
 #include <math.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "train/fit.h"
-#include "train/scores.h"
 
 int64_t mn_default_groups(const int64_t *hidden, int64_t depth) {
   enum { MOST = 8, LEAST_CHANNELS = 4 };
@@ -96,31 +94,5 @@ mn_status mn_model_standardize_by(struct mn_model *model, struct mn_dataset *row
           &columns, NULL);
     mn_columns_free(&columns);
   }
-  return status;
-}
-
-mn_status mn_model_spread(double *out, const struct mn_model *model, struct mn_dataset *d, const int *stop) {
-  enum { AT_ONCE = 1 << 16 };
-  const int64_t most = (int64_t)1 << 26, cols = d->outputs, piece = cols < AT_ONCE ? AT_ONCE / cols : 1;
-  const double unit = mn_model_loss_unit(model), *scale = model->standard[MN_Y].scale;
-  struct mn_scores s;
-  *out = NAN;
-  if (d->classes || d->rows > most / cols) return MN_OK;
-  double *const y = malloc((size_t)(piece * cols) * sizeof *y);
-  mn_status status = mn_scores_open(&s, model, d);
-  if (!y) status = mn_fail(MN_NO_MEMORY, "no memory for %lld targets", (long long)(piece * cols));
-  for (int64_t first = 0, here; first < d->rows && status == MN_OK; first += here) {
-    here = d->rows - first < piece ? d->rows - first : piece;
-    status = stop && __atomic_load_n(stop, __ATOMIC_ACQUIRE) ? mn_fail(MN_INTERRUPTED, "reading was stopped")
-                                                             : d->read(d, first, here, sizeof *y, NULL, y);
-    if (status == MN_OK) status = mn_scores_take(&s, y, y, first, here);
-  }
-  if (status == MN_OK) *out = 0;
-  for (int64_t k = 0; k < cols && status == MN_OK; k++) {
-    const double own = s.unit[k] / (unit > 0 || !scale ? 1 : scale[k]);
-    *out += s.spread[k] / (double)d->rows * own * own / (double)cols;
-  }
-  free(y);
-  mn_scores_close(&s);
   return status;
 }

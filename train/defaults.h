@@ -33,9 +33,4 @@ void mn_default_outputs(struct mn_model_config *model, const struct mn_dataset *
 mn_status mn_model_standardize_side(struct mn_model *model, struct mn_dataset *rows, int side, int64_t most,
                                     int one, struct mn_columns *out, const int *stop);
 
-/* The mean square of the best constant, in the loss's unit, for the R² of real targets; NaN of classes, and
- * of more values than are read once more for it. *stop as mn_columns_measure has it. */
-mn_status mn_model_spread(double *out, const struct mn_model *model, struct mn_dataset *dataset,
-                          const int *stop);
-
 #endif

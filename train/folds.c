@@ -11,6 +11,7 @@
 #include "kernels/clock.h"
 #include "train/evaluate.h"
 #include "train/fit.h"
+#include "train/scores.h"
 
 enum { WORKERS_MOST = 256 };
 

@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "kernels/text.h"
+#include "train/fit.h"
 
 MN_WORDS(metric, enum mn_metric, MN_METRICS, [MN_METRIC_LOSS] = "loss", [MN_METRIC_ACCURACY] = "accuracy",
          [MN_METRIC_BALANCED_ACCURACY] = "balanced-accuracy", [MN_METRIC_LOG_LOSS] = "log-loss",
@@ -183,4 +184,32 @@ double mn_scores_of(const struct mn_scores *s, enum mn_metric metric, int64_t k)
     if (!isnan(value)) sum += value, count++;
   }
   return sum / count;
+}
+
+/* ---- the best constant ---- */
+
+mn_status mn_model_spread(double *out, const struct mn_model *model, struct mn_dataset *d, const int *stop) {
+  enum { AT_ONCE = 1 << 16 };
+  const int64_t most = (int64_t)1 << 26, cols = d->outputs, piece = cols < AT_ONCE ? AT_ONCE / cols : 1;
+  const double unit = mn_model_loss_unit(model), *scale = model->standard[MN_Y].scale;
+  struct mn_scores s;
+  *out = NAN;
+  if (d->classes || d->rows > most / cols) return MN_OK;
+  double *const y = malloc((size_t)(piece * cols) * sizeof *y);
+  mn_status status = mn_scores_open(&s, model, d);
+  if (!y) status = mn_fail(MN_NO_MEMORY, "no memory for %lld targets", (long long)(piece * cols));
+  for (int64_t first = 0, here; first < d->rows && status == MN_OK; first += here) {
+    here = d->rows - first < piece ? d->rows - first : piece;
+    status = stop && __atomic_load_n(stop, __ATOMIC_ACQUIRE) ? mn_fail(MN_INTERRUPTED, "reading was stopped")
+                                                             : d->read(d, first, here, sizeof *y, NULL, y);
+    if (status == MN_OK) status = mn_scores_take(&s, y, y, first, here);
+  }
+  if (status == MN_OK) *out = 0;
+  for (int64_t k = 0; k < cols && status == MN_OK; k++) {
+    const double own = s.unit[k] / (unit > 0 || !scale ? 1 : scale[k]);
+    *out += s.spread[k] / (double)d->rows * own * own / (double)cols;
+  }
+  free(y);
+  mn_scores_close(&s);
+  return status;
 }

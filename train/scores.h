@@ -56,6 +56,11 @@ mn_status mn_scores_take(void *scores, const double *y, const void *targets, int
  * MN_METRIC_LOSS. */
 double mn_scores_of(const struct mn_scores *scores, enum mn_metric metric, int64_t k);
 
+/* The mean square of the best constant, in the loss's unit, for the R² of real targets; NaN of classes, and
+ * of more values than are read once more for it. *stop as mn_columns_measure has it. */
+mn_status mn_model_spread(double *out, const struct mn_model *model, struct mn_dataset *dataset,
+                          const int *stop);
+
 /* The class that a row y [cols] predicts, the first of its largest outputs, and its softmax p [cols]. */
 int32_t mn_class_of(const double *y, int64_t cols);
 void mn_softmax(double *p, const double *y, int64_t cols);

@@ -22,14 +22,14 @@ enum { MOST_REPETITIONS = 200 };
 /* How a device is timed. */
 struct protocol {
   double warm_up_ms;   /* run this long first: clocks rise, caches and libraries settle */
-  double interval_ms;  /* the least time of an interval: shorter runs are timed several together */
+  double interval_ms;  /* the least time between two marks: shorter runs are timed several together */
   double budget_ms;    /* for all repetitions of a figure */
   int repetitions;     /* at least */
   size_t copied_bytes; /* larger than any cache */
 };
 static const struct protocol protocols[] = {
     [MN_DEVICE_CPU] = {50, 2, 300, 5, (size_t)64 << 20},
-    [MN_DEVICE_CUDA] = {200, 20, 1000, 30, (size_t)512 << 20},
+    [MN_DEVICE_CUDA] = {200, 0.5, 1000, 30, (size_t)512 << 20},
 };
 _Static_assert(sizeof protocols / sizeof *protocols == MN_DEVICE_TYPES, "a protocol for each device");
 
@@ -76,13 +76,13 @@ static int ascending(const void *a, const void *b) {
   return (x > y) - (x < y);
 }
 
-/* The milliseconds of one of `count` runs, which the device has ended. */
+/* The milliseconds of one of `count` runs between two marks. */
 static mn_status interval(struct mn_device *device, work *run, void *state, int64_t count, double *ms) {
-  MN_TRY(mn_synchronize(device));
-  const double began = mn_seconds();
+  MN_TRY(mn_stamp(device, 0));
   for (int64_t i = 0; i < count; i++) MN_TRY(run(state));
-  MN_TRY(mn_synchronize(device));
-  *ms = (mn_seconds() - began) * 1e3 / (double)count;
+  MN_TRY(mn_stamp(device, 1));
+  MN_TRY(mn_elapsed(device, ms));
+  *ms /= (double)count;
   return MN_OK;
 }
 
