@@ -258,6 +258,35 @@ class Modules(Case):
     with self.assertRaisesRegex(ValueError, "'fp8'; fp16x3, fp32, tf32, fp16, bf16 are"):
       Block(8, 8, 2, precision="fp8")
 
+  def test_tensors_in_place_of_parameters(self):
+    """As FSDP, DataParallel and hypernetworks put them; gradients go to where they come from."""
+    for device, in self.each():
+      (own, plain), from_where = pair(device, "fp32"), []
+      x = torch.randn(16, 24, device=device)
+      for model in own, plain:
+        weight = model.fc.weight.detach().clone().requires_grad_()
+        del model.fc.weight
+        model.fc.weight = weight * 2
+        model(x.to(weight.dtype)).square().mean().backward()
+        from_where.append(weight.grad)
+      self.near(*from_where, 1e-5)
+
+  def test_few_plans_are_kept(self):
+    for device, in self.each():
+      model = Block(6, 8, 2).to(device)
+      for rows in range(1, 400):
+        model(torch.ones(rows, 6, device=device))
+      self.assertLessEqual(minnow_torch.plan.plan.cache_info().currsize, 128)
+      self.assertLessEqual(len(minnow_torch.block.__globals__["_plans"]), 128)
+
+  def test_an_optimizer_of_others(self):
+    """It does not look at weights that are not its own, which a parametrization would compute."""
+    block, linear = Block(6, 8, 2), torch.nn.Linear(3, 3)
+    torch.nn.utils.parametrizations.spectral_norm(block.fc)
+    before = block.fc.parametrizations.weight[0]._u.clone()
+    minnow_torch.SGD(linear.parameters(), lr=0.1)
+    self.assertTrue(torch.equal(before, block.fc.parametrizations.weight[0]._u))
+
   def test_nothing_is_saved_without_gradients(self):
     for device, in self.each():
       own, _ = pair(device)

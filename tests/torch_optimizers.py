@@ -13,6 +13,7 @@ import unittest
 import warnings
 import weakref
 
+import numpy
 import torch
 from torch import nn
 from torch.nn import functional
@@ -469,6 +470,19 @@ class Compiled(Case):
     for device, build in self.each((tied, twice)):
       self.compare(device, build, "Nesterov", "fp32", parts=2, rows=(48, 48))
 
+  def test_every_count_of_rows(self):
+    """No plan is of tensors that were fake: 2 rows are what a trace is made of."""
+    for device, in self.each():
+      torch._dynamo.reset()
+      model = nn.Sequential(Block(7, 24, 3), nn.Linear(24, 10)).to(device)
+      optimizer, run = minnow_torch.SGD(model.parameters(), lr=0.01), torch.compile(model, dynamic=True)
+      for rows, way in itertools.product((8, 2, 3), (run, model)):
+        optimizer.zero_grad()
+        way(torch.randn(rows, 7, device=device)).square().mean().backward()
+        optimizer.step()
+        with torch.no_grad():
+          self.assertTrue(way(torch.randn(rows, 7, device=device)).isfinite().all())
+
   def test_optimizers_that_change(self):
     """A model that is compiled before its optimizer is made, goes on with another's, and with torch.optim's."""
     for device, in self.each():
@@ -699,6 +713,35 @@ class Asked(Case):
         losses(model, made[-1], data)
       for a, b in zip(*(model.parameters() for model in models)):
         self.assertLess((a - b).abs().max().item(), 1e-6)
+
+  def test_rates(self):
+    """As torch.optim takes them."""
+    for device, rate in self.each(((torch.tensor([0.1]), torch.tensor(0.1), numpy.array(0.1), numpy.float32(0.1)))):
+      models = [one(Block).to(device).double()]
+      models.append(copy.deepcopy(models[0]))
+      for model, module in zip(models, (minnow_torch, torch.optim)):
+        optimizer = module.SGD(model.parameters(), lr=0.2, foreach=False)
+        optimizer.param_groups[0]["lr"] = rate
+        model(torch.ones(8, 32, dtype=torch.double, device=device)).square().mean().backward()
+        optimizer.step()
+      for a, b in zip(*(model.parameters() for model in models)):
+        self.near(a.detach(), b.detach(), 1e-9)
+
+  def test_frozen_behind_the_forward(self):
+    """Such a parameter gets no gradient."""
+    for device, part in self.each(("0.fc.weight", "0.gn.bias", "0", "")):
+      def train(model, optimizer, data):
+        for x, target in data:
+          optimizer.zero_grad()
+          y = functional.cross_entropy(model(x.double()), target)
+          for at in (model.get_parameter(part),) if part.endswith(("weight", "bias")) else model.get_submodule(part).parameters():
+            at.requires_grad_(False)
+          if any([p.requires_grad for p in model.parameters()]):
+            y.backward()
+          optimizer.step()
+          model.requires_grad_(True)
+        return []
+      self.equal(device, "Nesterov", train)
 
   def test_a_rate_with_a_gradient(self):
     """Nothing of a step stays in a graph."""

@@ -76,8 +76,8 @@ _plans = {}  # by what they depend on
 
 
 def _made(key, x, weight, settings):
-  if len(_plans) > 4096:
-    _plans.clear()
+  if len(_plans) == 128:
+    del _plans[next(iter(_plans))]
   plan = _plans[key] = make_plan(x.device, *x.shape, len(weight), x.dtype, weight.dtype, *settings)
   return plan
 
@@ -129,13 +129,13 @@ def _second_order(settings, tensors, wanted, dy):
 
 
 def _left(parts, nodes):
-  """Whether gradients may be left to somebody's asking: none is there, no hook waits for one, and the engine is to store
-  them all."""
+  """Whether gradients may be left to somebody's asking: none is there, no hook waits for one, none of the parameters was
+  frozen since the forward, and the engine is to store them all."""
   try:
     for own, node in zip(parts, nodes):
       if own is not None:
         p = own.parameter
-        if (p.grad is not None or p._backward_hooks or p._post_accumulate_grad_hooks or
+        if (p.grad is not None or not p.requires_grad or p._backward_hooks or p._post_accumulate_grad_hooks or
             not torch._C._will_engine_execute_node(node)):
           return False
   except RuntimeError:  # torch.autograd.grad asks for one
@@ -392,7 +392,10 @@ class Block(torch.nn.Module):
     fc, gn = self._modules["fc"], self._modules["gn"]
     if self._plain(fc, gn):
       weights, norms = fc._parameters, gn._parameters
-      tensors = x, weights["weight"], weights["bias"], norms["weight"], norms["bias"]
+      try:
+        tensors = x, weights["weight"], weights["bias"], norms["weight"], norms["bias"]
+      except KeyError:  # somebody put a tensor in place of a parameter
+        tensors = x, fc.weight, fc.bias, gn.weight, gn.bias
       if torch.compiler.is_compiling():
         if torch.compiler.is_dynamo_compiling() and not _exporting():
           number = self._led if DistributedDataParallel._active_ddp_module is None else -1

@@ -37,7 +37,7 @@ class _Rate:
     lr, betas = group["lr"], group.get("betas")
     if self.lr is None or torch.is_tensor(lr) or self.lr != lr:
       self.lr = lr
-      self.memory[0].fill_(lr.detach() if torch.is_tensor(lr) else lr)
+      self.memory[0].fill_(lr.detach().reshape(()) if torch.is_tensor(lr) else float(lr))
     if self.betas != betas:
       self.betas = self.call.counts.beta1, self.call.counts.beta2 = betas
       self.count(context, False, False)
@@ -96,7 +96,7 @@ class _Optimizer:
         self._own[id(p)] = trained[id(p)] = own = before.get(id(p)) or Trained(p, self)
         own.floats = own.floats_of = None
     for number, block in list(_blocks.items()):
-      parts = [self._own.get(id(getattr(getattr(block, part, None), name, None)))
+      parts = [self._own.get(id(getattr(block._modules.get(part), "_parameters", {}).get(name)))
                for part, name in (("fc", "weight"), ("fc", "bias"), ("gn", "weight"), ("gn", "bias"))]
       if all(parts):
         device = parts[0].parameter.device
@@ -292,7 +292,8 @@ class _Optimizer:
     before, names, fused = [group["fused"] for group in self.param_groups], {id(p) for p in others}, []
     for group in self.param_groups:
       params = [p for p in group["params"] if id(p) in names]
-      fits = self._serves(group) and all([self._fits(p, group) for p in params])
+      fits = (self._serves(group) and isinstance(group["lr"], (float, int, torch.Tensor)) and
+              all([self._fits(p, group) for p in params]))
       fused.append(params and (group["fused"] or (group["fused"] is None and not group["foreach"] and fits)))
     if done and (self.flag.device.type == "cpu" or not all([serves for serves in fused if serves != []])):
       if int(self.flag):

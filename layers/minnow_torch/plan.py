@@ -4,6 +4,7 @@ import functools
 import weakref
 
 import torch
+from torch.utils._python_dispatch import _disable_current_modes
 
 from . import library
 from .library import Kinds, place
@@ -155,7 +156,7 @@ class Plan:
     return dx, dz, given[4]
 
 
-plan = functools.lru_cache(4096)(Plan)
+plan = functools.lru_cache(128)(_disable_current_modes()(Plan))  # which is kept, and so never of fake tensors
 
 
 # ---- the planes of weights ----
