@@ -9,7 +9,7 @@
  * mn_dataset_held_out; a class of two rows or more has one in both parts if there are enough. Otherwise, and
  * if x has more values than MN_DATASET_STRATIFIED, 1 GiB of floats, so that it may stay in the file, whose
  * single rows are slow to read, most rows are drawn in stretches of neighbours, by (seed, rows, fraction)
- * alone. It takes a byte a row meanwhile, or five; messages number rows as the original does. */
+ * alone. Meanwhile it takes a byte a row, for single rows five; messages number rows as the original does. */
 enum { MN_DATASET_STRATIFIED = 1 << 28 };
 
 /* Rows held out of `rows`, at least 2: round(fraction·rows), in [1, rows − 1]. */

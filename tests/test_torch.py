@@ -259,7 +259,7 @@ class Modules(Case):
       Block(8, 8, 2, precision="fp8")
 
   def test_tensors_in_place_of_parameters(self):
-    """As FSDP, DataParallel and hypernetworks put them; gradients go to where they come from."""
+    """As a hypernetwork puts them; gradients go to where they come from."""
     for device, in self.each():
       (own, plain), from_where = pair(device, "fp32"), []
       x = torch.randn(16, 24, device=device)

@@ -230,6 +230,50 @@ static void weights_count_rows(void **state) {
   }
 }
 
+/* Rows to test on have their own weights, and never those of classes: eval finds the same. */
+static void tests_have_the_rows_weights(void **state) {
+  static const char *const ways[][2] = {{"--weights w", "--weights w"}, {"--class-weight 4,0.5,2", ""}};
+  char line[256];
+  for (int n = 0; n < 4; n++) {
+    word = (uint64_t)n + 300;
+    draw(100 + below(100), 1, 0);
+    write_file("a.h5", 1);
+    forget("run");
+    snprintf(line, sizeof line,
+             "train --device %s --data a.h5 --hidden 16 --validation 0.3 --quiet --json --run run %s",
+             (const char *)*state, ways[n % 2][0]);
+    const struct result *r = run(line);
+    if (r->status == 69 && strcmp(*state, "cuda") == 0) SKIP("no GPU");
+    assert_succeeds(line, r);
+    const double loss = number_after(r->out, "\"test_loss\":"),
+                 right = number_after(r->out, "\"test_accuracy\":");
+    snprintf(line, sizeof line, "eval --device %s --quiet --json --run run --data a.h5 %s",
+             (const char *)*state, ways[n % 2][1]);
+    const char *const found = run_well(line)->out;
+    assert_true(fabs(number_after(found, "\"loss\":") - loss) <= 1e-6 * loss);
+    assert_true(fabs(number_after(found, "\"accuracy\":") - right) <= 1e-6);
+  }
+}
+
+/* Twice the loss and half the rate are the same training, and its folds' rows to test on the same test. */
+static void folds_are_not_tested_by_factors_of_classes(void **state) {
+  static const char *const ends[] = {"--lr 0.02", "--lr 0.01 --class-weight 2,2,2"};
+  char line[256], told[2][TEXT];
+  word = 400;
+  draw(150, 1, 0);
+  write_file("a.h5", 1);
+  for (int i = 0; i < 2; i++) {
+    snprintf(line, sizeof line,
+             "train --device %s --data a.h5 --hidden 16 --optimizer sgd --epochs 3 --folds 3 %s",
+             (const char *)*state, ends[i]);
+    const char *const at = strstr(run_well(line)->err, "folds: ");
+    assert_non_null(at);
+    strcpy(told[i], at);
+    *strchr(told[i], '\n') = 0;
+  }
+  assert_string_equal(told[0], told[1]);
+}
+
 static void a_resumed_run_keeps_them(void **state) {
   char line[256];
   word = 77;
@@ -250,7 +294,7 @@ static void a_resumed_run_keeps_them(void **state) {
   rows.w[80] = 2.5;
   write_file("a.h5", 1);
   static const char longer[] = "train --quiet --run part --resume --steps 30";
-  assert_complains(longer, run(longer), 65, "a.h5 has other weights|--weights w");
+  assert_complains(longer, run(longer), 65, "a.h5 has other weights|--data a.h5");
   run_well("train --quiet --run part --resume --steps 30 --weights w");
 }
 
@@ -275,7 +319,7 @@ static void bad_weights_are_refused(void **state) {
       {"--data a.h5 --class-weight 1,-2,3", 64, "--class-weight 1,-2,3|from 0 on"},
       {"--data a.h5 --class-weight 1,inf,3", 64, "--class-weight 1,inf,3|from 0 on"},
       {"--data a.h5 --class-weight 1,,3", 64, "--class-weight 1,,3|commas"},
-      {"--data a.h5 --class-weight 0,0,0", 64, "all weights are 0"},
+      {"--data a.h5 --class-weight 0,0,0", 64, "--class-weight 0,0,0: all weights are 0"},
       {"--data n.h5 --class-weight balanced", 64, "--class-weight is for classes|--weights NAME"},
       {"--synthetic 9 --in 4 --hidden 8 --weights w", 64, "--weights|--data"},
       {"--data b.csv --weights a,y", 64, "--weights a,y: one column works"},
@@ -340,6 +384,9 @@ int main(void) {
       cmocka_unit_test_prestate(a_csv_has_a_column, cpu),
       cmocka_unit_test_prestate(weights_count_rows, cpu),
       cmocka_unit_test_prestate(weights_count_rows, cuda),
+      cmocka_unit_test_prestate(tests_have_the_rows_weights, cpu),
+      cmocka_unit_test_prestate(tests_have_the_rows_weights, cuda),
+      cmocka_unit_test_prestate(folds_are_not_tested_by_factors_of_classes, cpu),
       cmocka_unit_test_prestate(a_resumed_run_keeps_them, cpu),
       cmocka_unit_test_prestate(a_resumed_run_keeps_them, cuda),
       cmocka_unit_test(bad_weights_are_refused),

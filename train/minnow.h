@@ -124,13 +124,13 @@ MN_CHECKED mn_status mn_dataset_open(struct mn_dataset **out, const char *path, 
 /* Holds a `fraction` of the rows out for a test: *dataset becomes those (MN_PART_TEST) or the others
  * (MN_PART_TRAIN), which own it from then on; open the rows twice for both. If `stratified`, single rows are
  * drawn, of each class its share, by (seed, rows, fraction, labels); else stretches of a large file.
- * MN_USAGE: a fraction that is not between 0 and 1. MN_BAD_DATA: a single row. After an error *dataset is as
- * it was. */
+ * MN_USAGE: a fraction that is not between 0 and 1. MN_BAD_DATA: a single row, or its rows all weigh 0. After
+ * an error *dataset is as it was. */
 MN_CHECKED mn_status mn_dataset_hold_out(struct mn_dataset **dataset, enum mn_part part, double fraction,
                                          uint64_t seed, int stratified);
 
-/* Multiplies each row's loss by weights[row] ≥ 0 in training and tests, and its part of their accuracy and
- * scores. Copied; NULL: by 1. Before rows are held out. MN_USAGE: not 0 or 1e-20 … 1e20, or all are 0. */
+/* Multiplies each row's loss by weights[row] in training and tests, and its part of accuracy and scores. They
+ * are copied; NULL: by 1. Before anything opens the rows. MN_USAGE: all are 0, or one beyond 1e-20 … 1e20. */
 MN_CHECKED mn_status mn_dataset_weigh(struct mn_dataset *dataset, const double *weights);
 
 int64_t mn_dataset_rows(const struct mn_dataset *dataset);

@@ -32,8 +32,8 @@
  *   /progress    mn_checkpoint_progress_fields              int64, float64, uint64 (struct mn_progress)
  *   /config      one string an option, in the order given (data as from this file's folder); then those of
  *                saves and log lines, what the order of samples depends on, and
- *                data_rows        a hash of the sampled rows and, where all were read, one of all of them
- *                                 (data/fingerprint.h)
+ *                data_rows        a hash of the sampled rows and, where all were read, one of all of them;
+ *                                 weights_rows, of the rows' weights (data/fingerprint.h)
  *   /fingerprint one string an item, in the order given
  *   /history     one string a change that a resumed run made, the newest last; there where there is one
  *

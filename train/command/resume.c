@@ -113,8 +113,8 @@ mn_status mn_resume_data(struct mn_session *s, struct mn_progress *p, const stru
                    o->data, s->from_path, o->data);
   if (weighed_anew && !named && !mn_options_given(o, "weights") && !mn_options_given(o, "class-weight"))
     return mn_fail(MN_BAD_DATA,
-                   "%s has other weights than those that %s was trained with; --weights %s goes on with them",
-                   o->data, s->from_path, o->weights);
+                   "%s has other weights than those that %s was trained with; --data %s goes on with them",
+                   o->data, s->from_path, o->data);
   /* Keeps an earlier run's longer fingerprint of all rows; this run may have read a sample alone. */
   if (same && strncmp(then, s->fingerprint, strlen(s->fingerprint)) == 0)
     snprintf(s->fingerprint, sizeof s->fingerprint, "%s", then);

@@ -218,8 +218,7 @@ static mn_status open_rows(struct run *r, const struct mn_options *options) {
   MN_TRY(mn_session_tune(s, stop));
   if (s->class_weights) {
     const mn_status status = mn_dataset_weigh_classes(s->train, s->class_weights);
-    if (status == MN_USAGE)
-      return mn_fail(status, "--class-weight %s: %s", options->class_weight, mn_message());
+    if (status == MN_USAGE) return mn_fail(status, "--class-weight %s: %s", o->class_weight, mn_message());
     MN_TRY(status);
   }
   if (s->folds) stop = NULL; /* their scores are saved at step 0 */
