@@ -25,6 +25,7 @@ void mn_exchange_cpu(struct mn_device *device, struct mn_outside *outside) {
 }
 
 mn_status mn_count_cpu(struct mn_device *device, const struct mn_counts *counts) {
-  mn_count_step(counts, device->nonfinite);
+  if (counts->flags) *device->nonfinite = mn_count_flags(counts, 0, 1) ? device->mark : 0;
+  mn_count_step(counts, *device->nonfinite != 0, 0, 1);
   return MN_OK;
 }

@@ -126,10 +126,14 @@ void mn_exchange_cuda(struct mn_device *device, struct mn_outside *outside) {
   std::swap(device->mark, outside->mark);
 }
 
-static __global__ void count_kernel(const mn_counts counts, int *nonfinite) {
-  if (threadIdx.x == 0) mn_count_step(&counts, nonfinite);
+static __global__ void count_kernel(const mn_counts counts, int *nonfinite, int mark) {
+  const int lane = (int)threadIdx.x, lanes = (int)blockDim.x;
+  const int set = __syncthreads_or(mn_count_flags(&counts, lane, lanes));
+  if (lane == 0 && counts.flags) *nonfinite = set ? mark : 0;
+  mn_count_step(&counts, counts.flags ? set : *nonfinite != 0, lane, lanes);
 }
 
 mn_status mn_count_cuda(struct mn_device *device, const struct mn_counts *counts) {
-  return mn_cuda_launch("count", device, 1, MN_CUDA_THREADS, count_kernel, *counts, device->nonfinite);
+  return mn_cuda_launch("count", device, 1, MN_CUDA_THREADS, count_kernel, *counts, device->nonfinite,
+                        device->mark);
 }

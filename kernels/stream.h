@@ -105,34 +105,38 @@ struct mn_outside {
 /* Swaps the device's stream, workspace and flag with `outside`'s: work that is given afterwards goes to that
  * stream. A second call swaps them back, and must follow even if the work failed. In between only these may
  * be called: gemm (with an epilogue that stores, adds, updates or is a block's), epilogue, column_sums
- * without a loss, round, rescale and count. On the CPU only the flag and its mark are swapped. */
+ * without a loss, round and count. On the CPU only the flag and its mark are swapped. */
 typedef void mn_exchange_function(struct mn_device *device, struct mn_outside *outside);
 #define mn_exchange(device, ...) (device)->kernels->exchange(device, __VA_ARGS__)
 
-/* What another's optimizer keeps of its steps, in the device's memory. */
+/* What another's optimizer keeps of its steps, in the device's memory. The first count of a step has flags,
+ * and may skip it; others have none, and follow that one. */
 struct mn_counts {
-  float *steps; /* how many of AdamW's steps were not skipped; NULL for SGD */
-  double *rate; /* [MN_RATES] of AdamW: first and second for the next step, by these betas */
+  int *flags; /* [flag_count] of the backwards that the step goes by, which are cleared; NULL for none */
+  int64_t *skipped; /* how many steps were skipped, and a copy, which may be in memory of allocate_host */
+  int64_t *told;
+  float *steps; /* [members]: how many of AdamW's steps were not skipped, each the same; NULL for SGD */
+  double *rate; /* [MN_RATES] of AdamW: first and second of this step, by these betas */
   double beta1, beta2;
-  int64_t *skipped; /* how many steps were skipped */
-  int64_t *told;    /* a copy of skipped, which may be in memory of allocate_host */
-  int ended;        /* a step has ended, which is counted; else only the rate is written */
-  int clears;       /* this is the last call for the step: it counts a skipped one, and clears the flag */
+  int flag_count, members;
 };
 
-/* A step is skipped if the nonfinite flag is set. */
+/* Counts a step that begins. It is skipped, and the nonfinite flag set to its mark, if a flag is set. */
 typedef mn_status mn_count_function(struct mn_device *device, const struct mn_counts *counts);
 #define mn_count(device, ...) (device)->kernels->count(device, __VA_ARGS__)
-MN_EVERYWHERE static inline void mn_count_step(const struct mn_counts *c, int *nonfinite) {
-  const int skipped = c->ended && *nonfinite != 0;
-  if (c->steps) {
-    if (c->ended && !skipped) *c->steps += 1;
-    c->rate[MN_RATE_FIRST] = 1 / (1 - pow(c->beta1, *c->steps + 1.0));
-    c->rate[MN_RATE_SECOND] = 1 / sqrt(1 - pow(c->beta2, *c->steps + 1.0));
-  }
-  if (!c->clears) return;
-  *c->told = *c->skipped += skipped;
-  *nonfinite = 0;
+
+/* For one of so many lanes, of which the first is 0: whether a flag of its was set. */
+MN_EVERYWHERE static inline int mn_count_flags(const struct mn_counts *c, int lane, int lanes) {
+  int set = 0;
+  for (int i = lane; i < c->flag_count; i += lanes) set |= c->flags[i], c->flags[i] = 0;
+  return set != 0;
+}
+MN_EVERYWHERE static inline void mn_count_step(const struct mn_counts *c, int skipped, int lane, int lanes) {
+  for (int i = lane; i < c->members && !skipped; i += lanes) c->steps[i] += 1;
+  if (lane == 0 && c->flags) *c->told = *c->skipped += skipped;
+  if (lane > 0 || c->members == 0) return;
+  c->rate[MN_RATE_FIRST] = 1 / (1 - pow(c->beta1, c->steps[0]));
+  c->rate[MN_RATE_SECOND] = 1 / sqrt(1 - pow(c->beta2, c->steps[0]));
 }
 
 /* The entries of this header (kernels/kernels.h). */

@@ -1,6 +1,5 @@
 /* The block's forward, backward and update on a caller's memory: the kernels that the tape gives to a device
- * for one block (block.c). Planes are scaled by the largest value of the call itself; a pair's dz may take
- * the factor of an earlier call instead. */
+ * for one block (block.c). Planes are scaled by the largest value of the call itself. */
 #include "layers/block_call.h"
 
 #include <string.h>
@@ -81,8 +80,7 @@ static size_t sums_bytes(const struct mn_device *device, const struct mn_block_c
   return (size_t)(3 * mn_chunks(call->rows) * call->channels) * device->real;
 }
 
-/* Lays out dz, [rows, channels] as products read it, under the call's scale if it has one, and the column
- * sums, whose memory it returns. */
+/* Lays out dz, [rows, channels] as products read it, and the column sums, whose memory it returns. */
 static void *lay_out_pair(const struct mn_device *device, const struct mn_block_call *call,
                           struct mn_operand *dz, struct area *area) {
   const int planes = planes_of(device, call);
@@ -91,7 +89,6 @@ static void *lay_out_pair(const struct mn_device *device, const struct mn_block_
     take_planes(device, dz, area, planes);
   else
     dz->real = take_bytes(area, (size_t)(dz->rows * dz->cols) * device->real);
-  if (dz->scale && call->dz_scale) dz->scale = call->dz_scale;
   return take_bytes(area, sums_bytes(device, call));
 }
 
@@ -130,9 +127,9 @@ static size_t lay_out_update(struct work *work, const struct mn_device *device,
   return area.taken;
 }
 
-/* Returns how much of the workspace is taken. dz is written as planes at once if they are not scaled or their
- * scale follows an earlier one, else as reals, from which its planes are made. A GEMM that is not our own
- * rounds a result of 16 bits from scratch memory. */
+/* Returns how much of the workspace is taken. dz is written as planes at once if they are not scaled, else as
+ * reals, from which its planes are made. A GEMM that is not our own rounds a result of 16 bits from scratch
+ * memory. */
 static size_t lay_out(struct work *work, const struct mn_device *device, const struct mn_block_call *call) {
   const int planes = planes_of(device, call);
   const size_t results = (size_t)(call->rows * call->channels) * device->real;
@@ -154,7 +151,7 @@ static size_t lay_out(struct work *work, const struct mn_device *device, const s
     return area.taken;
   }
   work->sums = lay_out_pair(device, call, &work->dz, call->pair ? &pair : &area);
-  if (planes && device->scaled && !call->dz_scale_ready) work->dz.real = take_bytes(&area, results);
+  if (planes && device->scaled) work->dz.real = take_bytes(&area, results);
   return area.taken;
 }
 
@@ -196,9 +193,7 @@ static mn_status check_call(const struct mn_device *device, const struct mn_bloc
   MN_TRY(check_aligned("x.planes", call->x.planes, parts));
   MN_TRY(check_aligned("weight.planes", call->weight.planes, parts));
   MN_TRY(check_aligned("pair", call->pair, parts));
-  MN_TRY(check_aligned("dz_scale", call->dz_scale, 16));
   MN_TRY(check_aligned("workspace", call->workspace, parts));
-  if (call->dz_scale_ready && !call->dz_scale) return mn_fail(MN_USAGE, "dz_scale is ready, and is NULL");
   int narrow = call->x.narrow || call->weight.narrow || call->narrow;
   for (int i = 0; i < MN_BLOCK_PARAMETERS; i++) narrow |= call->of[i].narrow != NULL;
   if (narrow && (device->type != MN_DEVICE_CUDA || device->planes != 1))
@@ -265,7 +260,6 @@ static mn_status backward(struct mn_device *device, const struct mn_block_call *
   else
     dz->stale = 0;
   block.dz = &written, block.sums = work->sums;
-  if (dz->scale && !dz->real) MN_TRY(mn_rescale(device, dz->scale, NULL, NULL));
   const struct mn_epilogue through = {.kind = MN_BLOCK_BACKWARD, .block = &block};
   MN_TRY(mn_epilogue(device, (void *)call->dy, call->rows, call->channels, &through));
   for (int i = 0; i < 5; i++) {
@@ -389,9 +383,10 @@ mn_status mn_block_update(struct mn_device *device, const struct mn_block_call *
 mn_status mn_block_count(struct mn_device *device, const struct mn_block_call *call) {
   const struct mn_counts *c = &call->counts;
   MN_TRY(check_size(call));
-  if (!call->nonfinite || (c->steps && !c->rate) || (c->clears && (!c->skipped || !c->told)))
-    return mn_fail(MN_USAGE, "the count needs nonfinite, rate with steps, and skipped and told to clear, of "
-                             "which one is NULL");
+  if (!call->nonfinite || (c->steps && !c->rate) || (c->flags && (!c->skipped || !c->told)))
+    return mn_fail(MN_USAGE,
+                   "the count needs nonfinite, rate with steps, and skipped and told with flags, of "
+                   "which one is NULL");
   struct mn_outside outside = outside_of(device, call, &(struct area){NULL, 0});
   mn_exchange(device, &outside);
   mn_status status = mn_count(device, c);

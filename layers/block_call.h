@@ -53,19 +53,13 @@ struct mn_block_call {
   /* Out of the backward if not NULL: dz and the column sums for an update, mn_block_pair_bytes, aligned as
    * planes are. */
   void *pair;
-  /* In precisions that scale: 16 bytes for the scale of the pair's dz; NULL if it may be in the pair. Once an
-   * earlier backward has written it (dz_scale_ready), the scale of this dz follows from the largest of that
-   * one, which saves a pass over dz. */
-  void *dz_scale;
-  int dz_scale_ready;
-  /* In the device's memory. It becomes MN_BLOCK_NONFINITE if the backward meets a value that is not finite
-   * or, with dz_scale_ready, one that its plane cannot hold; if it is not 0, no parameter is updated. NULL
-   * to do without. */
+  /* In the device's memory. It becomes MN_BLOCK_NONFINITE if the backward meets a value that is not finite;
+   * if it is not 0, no parameter is updated. NULL to do without. */
   int *nonfinite;
   void *stream;    /* a cudaStream_t of the device's GPU; NULL for its default stream */
   void *workspace; /* mn_block_workspace bytes, aligned as planes are: the call's own until it is done */
-  /* An update, which reads rows, inputs, channels and groups, x, pair and dz_scale as the backward that wrote
-   * the pair, and writes the weight's planes beside its reals. */
+  /* An update, which reads rows, inputs, channels and groups, x and pair as the backward that wrote the
+   * pair, and writes the weight's planes beside its reals. */
   struct mn_block_parameter of[MN_BLOCK_PARAMETERS];
   struct mn_rule rule; /* its rate and scale are in the device's memory; rate is NULL for other calls */
   /* Out: up to 2·N² + 3·C reals, aligned to 16 bytes, by mn_block_grams (layers/norms.h); the vectors that
@@ -100,8 +94,8 @@ MN_API size_t mn_block_pair_bytes(const struct mn_device *device, const struct m
  * by it. The pair stays as it is. MN_USAGE: sizes or pointers that cannot be. MN_LIBRARY. */
 MN_API mn_status mn_block_update(struct mn_device *device, const struct mn_block_call *call);
 
-/* Counts a step after its updates, by the call's counts, flag and stream; before AdamW's first one, and after
- * its betas change, it writes the rate. MN_USAGE: pointers that cannot be NULL. MN_LIBRARY. */
+/* Counts a step before its updates, by the call's counts, flag and stream. MN_USAGE: pointers that cannot be
+ * NULL. MN_LIBRARY. */
 MN_API mn_status mn_block_count(struct mn_device *device, const struct mn_block_call *call);
 
 #endif

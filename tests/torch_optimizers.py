@@ -575,6 +575,9 @@ class Asked(Case):
             "another": lambda model, _: setattr(model[2].fc.weight, "grad", torch.ones_like(model[2].fc.weight)),
             "none": lambda model, _: setattr(model[2].fc.bias, "grad", None),
             "two steps": lambda _, optimizer: optimizer.step(),
+            "a count of steps": lambda model, optimizer: optimizer.state[model[0].fc.weight].get("step", torch.zeros(())).add_(3) and None,
+            "no state": lambda _, optimizer: optimizer.state.clear(),
+            "on the CPU and back": lambda model, _: model.cpu().to(model[0].fc.weight.device) and None,
             "a copy": lambda model, _: copy.deepcopy(model[0].fc.weight.grad).norm(),
             "a file": lambda model, _: torch.save(model[0].fc.weight.grad, io.BytesIO())}
     for device, rule, way in self.each(RULES, ways):
@@ -672,15 +675,18 @@ class Asked(Case):
 
   def test_what_was_dropped(self):
     """A backward whose gradients were dropped skips no later step, and leaves no memory behind."""
-    for device, way in self.each(("optimizer", "model")):
+    for device, way in self.each(("optimizer", "model", "model, between")):
       model = nn.ModuleList([Block(32, 16, 2), Block(32, 16, 2)]).to(device)
       optimizer, x = minnow_torch.SGD(model.parameters(), lr=0.1), torch.randn(8, 32, device=device)
       rows = x + float("nan")
+      if "between" in way:
+        model[1](x).square().sum().backward()
       model[0](rows).sum().backward()
-      (optimizer if way == "optimizer" else model).zero_grad()
+      (optimizer if way == "optimizer" else model[0]).zero_grad()
       before, seen = model[1].fc.weight.detach().clone(), weakref.ref(rows)
       del rows
-      model[1](x).square().sum().backward()
+      if "between" not in way:
+        model[1](x).square().sum().backward()
       optimizer.step()
       self.assertEqual(optimizer.skipped, 0)
       self.assertFalse(torch.equal(before, model[1].fc.weight))
@@ -726,6 +732,42 @@ class Asked(Case):
         optimizer.step()
       for a, b in zip(*(model.parameters() for model in models)):
         self.near(a.detach(), b.detach(), 1e-9)
+
+  def test_gradients_that_jump(self):
+    """By three thousand, from step to step, where products read float16s; nobody's gradient is infinite."""
+    for device, read in self.each((False, True)):
+      torch.manual_seed(4)
+      models = [Block(64, 64, 8).to(device)]
+      models.append(copy.deepcopy(models[0]))
+      x, factors = torch.randn(64, 64, device=device), torch.arange(64, device=device)
+      for model, module in zip(models, (minnow_torch, torch.optim)):
+        optimizer = module.SGD(model.parameters(), lr=1e-5)
+        for step in range(8):
+          optimizer.zero_grad()
+          with torch.autocast(x.device.type, torch.float16):
+            y = model(x)
+          ((y.float() * factors).mean() * (3000 if step % 2 else 1)).backward()
+          self.assertTrue(not read or model.fc.weight.grad.isfinite().all())
+          optimizer.step()
+      for a, b in zip(*(model.parameters() for model in models)):
+        self.near(a.detach(), b.detach(), 1e-6)
+
+  def test_a_conversion_behind_the_backward(self):
+    """The gradients are of the parameters' new type, as torch's."""
+    for device, kind in self.each(("double", "bfloat16")):
+      torch.manual_seed(4)
+      models = [one(Block).to(device)]
+      models.append(copy.deepcopy(models[0]))
+      for model, module in zip(models, (minnow_torch, torch.optim)):
+        optimizer = module.SGD(model.parameters(), lr=0.1)
+        model(torch.ones(8, 32, device=device)).square().mean().backward()
+        getattr(model, kind)()
+        model.grads = [p.grad for p in model.parameters()]
+        optimizer.step()
+      for a, b, p, q in zip(*(model.grads for model in models), *(model.parameters() for model in models)):
+        self.assertIs(a.dtype, b.dtype)
+        self.near(a.double(), b.double(), 1e-6 if kind == "double" else 1e-2)
+        self.near(p.detach().double(), q.detach().double(), 1e-6 if kind == "double" else 1e-2)
 
   def test_frozen_behind_the_forward(self):
     """Such a parameter gets no gradient."""

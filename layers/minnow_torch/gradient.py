@@ -18,14 +18,19 @@ class Gradient(torch.Tensor):
   def stored(self):
     """Its values. That somebody asked for them means that the weight may be written without a new version."""
     if self.values is None:
-      own, self.values = self.pair.parts[self.which](), self.pair.gradient(self.which)
-      if own is not None:
-        p = own.parameter
-        if p.grad is self and p.dtype is self.dtype and p.shape == self.shape:
-          p.grad = self.values
-        own.forget()
+      self.own, self.values = self.pair.parts[self.which], self.pair.gradient(self.which)
       self.pair = None
+      self.settle()
     return self.values
+
+  def settle(self):
+    """From now on the values are the parameter's gradient, once they are of its type, as after model.double()."""
+    own, values = self.own(), self.values
+    if own is not None:
+      p = own.parameter
+      if p.grad is self and p.dtype is values.dtype and p.shape == values.shape and p.device == values.device:
+        p.grad = values
+      own.forget()
 
   @classmethod
   def __torch_function__(cls, function, types, arguments=(), named=None):
@@ -36,9 +41,13 @@ class Gradient(torch.Tensor):
 
   @classmethod
   def __torch_dispatch__(cls, operator, types, arguments=(), named=None):
+    given = arguments
     with torch._C.DisableTorchFunctionSubclass():
       arguments, named = _values(arguments), {name: _values(of) for name, of in (named or {}).items()}
-    return operator(*arguments, **named)
+    found = operator(*arguments, **named)
+    if operator == _SET:
+      given[0].settle()
+    return found
 
 
 def _values(of):
@@ -47,6 +56,7 @@ def _values(of):
   return of.stored() if kind is Gradient else kind([_values(part) for part in of]) if kind in (tuple, list) else of
 
 
+_SET = torch.Tensor.data.__set__
 # What can be said without the values.
 _LOOKS = {getattr(torch.Tensor, name).__get__ for name in (
     "shape", "dtype", "device", "layout", "ndim", "is_cuda", "is_cpu", "is_sparse", "is_sparse_csr", "is_meta", "is_mkldnn",
@@ -60,10 +70,10 @@ class Pair:
   """What a backward leaves: dz and x, of which the weight's gradient is the product, and column sums behind dz, which are the
   vectors' gradients. `parts`: references to the Trained weight, bias, gamma and beta, None for those without a gradient here.
   They are weak, since a parameter's .grad, which leads here, is nothing that Python's garbage collector looks through."""
-  __slots__ = "plan", "x", "version", "dz", "scale", "flag", "parts", "made", "__weakref__"
+  __slots__ = "plan", "x", "version", "dz", "parts", "made"
 
-  def __init__(self, plan, x, dz, scale, flag, parts):
-    self.plan, self.x, self.version, self.dz, self.scale, self.flag = plan, x, x._version, dz, scale, flag
+  def __init__(self, plan, x, dz, parts):
+    self.plan, self.x, self.version, self.dz = plan, x, x._version, dz
     self.parts, self.made = [own and own.ref for own in parts], {}
 
   def rows(self):
@@ -83,7 +93,7 @@ class Pair:
     call, of_x, of_weight, run, of, rule = plan.update
     with plan.context.lock:
       of_x.values, of_x.planes, of_x.ready = (None, at, 1) if plan.x_planes else (at, None, 0)
-      call.pair, call.dz_scale, call.grams, call.nonfinite = self.dz.data_ptr(), self.scale.data_ptr(), None, None
+      call.pair, call.grams, call.nonfinite = self.dz.data_ptr(), None, None
       for which, to in enumerate(of):
         to.values, to.narrow, to.m, to.v, to.gradient = entries.get(which, _NOTHING)
       fill(call, of_weight, rule)
@@ -143,15 +153,14 @@ def _without_rule(call, of_weight, rule, memory):
 
 class Trained(Weight):
   """A parameter in the charge of an optimizer of ours, with what is kept of it besides torch.optim's state: the planes that
-  products read, the floats of a parameter of 16 bits, and dz's scale from step to step."""
+  products read, and the floats of a parameter of 16 bits."""
 
   def __init__(self, parameter, optimizer):
     self.planes, self.tensor, self.ref = {}, (lambda: parameter), weakref.ref(self)
     self.parameter, self.optimizer = parameter, optimizer if optimizer is None else weakref.ref(optimizer)
-    self.flag = None  # the optimizer's
+    self.flag = None  # where its backwards tell of values that are not finite, in the optimizer's flags
     self.floats = self.floats_of = None
-    self.scale = self.scaled = None  # of dz; and in which context and Block it was written
-    self.pair = lambda: None  # that which uses the scale
+    self.step = self.rate = None  # its count of steps, which that _Rate counts
     self.plan = self.how = None  # of its Block's last forward
 
   def leaves(self, plan, weight, vectors, at):
@@ -168,21 +177,14 @@ class Trained(Weight):
             not v.is_leaf):
           return None
       parts.append(own)
-    self.flag = optimizer.flag
     return parts
 
   def backward(self, plan, dy, x, weight, gamma, beta, saved, parts, need_x):
     """dx, and the pair. `x` is x as taken, or its planes."""
     optimizer = self.optimizer and self.optimizer()
-    if optimizer is not None:
-      optimizer._begin(self)
-    if self.pair() is not None or self.scale is None or self.scale.device != plan.device:
-      self.scale, self.scaled = torch.zeros(4, device=plan.device), None  # a pair that is there keeps its own
-    scale, flag, whose = self.scale, self.flag, (plan.context, gamma.data_ptr())
-    dx, dz, x = plan.leave(dy, x, weight, gamma, beta, saved, self, need_x, scale, self.scaled == whose, flag)
-    pair, self.scaled = Pair(plan, x, dz, scale, flag, parts), whose
-    self.pair = weakref.ref(pair)
-    return dx, pair
+    flag = None if optimizer is None else optimizer._begin(self)
+    dx, dz, x = plan.leave(dy, x, weight, gamma, beta, saved, self, need_x, flag)
+    return dx, Pair(plan, x, dz, parts)
 
   def refresh(self):
     """Makes the floats and the planes of a parameter anew if it was written since, in the memory that CUDA graphs have

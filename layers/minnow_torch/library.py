@@ -24,11 +24,11 @@ def _struct(text, **kinds):
 Matrix = _struct("pointer:values,planes int:narrow,ready,updated")
 Call = _struct(
     "int64:size,rows,inputs,channels,groups double:eps,slope matrix:x,weight int:narrow "
-    "pointer:bias,gamma,beta,y,z,mean,rstd,dy,dx,dweight,dbias,dgamma,dbeta,pair,dz_scale int:dz_scale_ready "
+    "pointer:bias,gamma,beta,y,z,mean,rstd,dy,dx,dweight,dbias,dgamma,dbeta,pair "
     "pointer:nonfinite,stream,workspace parameters:of rule:rule pointer:grams counts:counts",
     matrix=Matrix, parameters=4 * _struct("pointer:values,narrow,m,v,gradient"),
     rule=_struct("pointer:rate,scale double:momentum,weight_decay int:nesterov,kind double:beta1,beta2,eps"),
-    counts=_struct("pointer:steps,rate double:beta1,beta2 pointer:skipped,told int:ended,clears"))
+    counts=_struct("pointer:flags,skipped,told,steps,rate double:beta1,beta2 int:flag_count,members"))
 new_call = functools.partial(Call, ctypes.sizeof(Call))
 
 

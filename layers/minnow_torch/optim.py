@@ -16,35 +16,32 @@ from .plan import trained
 
 
 class _Rate:
-  """What the device keeps of the parameters of one group that have taken equally many steps: the rate and, for AdamW, their
-  number; and the call that counts them."""
+  """What the device keeps of the parameters of one group that have taken equally many steps: the rate and, for AdamW, the
+  steps of each; and the call that counts them."""
 
-  def __init__(self, optimizer, steps):
+  def __init__(self, optimizer, steps, room):
     device = optimizer.flag.device
-    self.lr = self.betas = None  # as last written
-    self.memory = torch.ones(3, dtype=torch.float64, device=device)
+    self.lr, self.first, self.begun = None, steps, False
+    self.memory = torch.ones(3, dtype=torch.float64, device=device)  # lr is there as last written
     self.at = self.memory.data_ptr()
-    self.steps = None if steps is None else torch.full((), steps, dtype=torch.float32, device=device)
-    self.begun = bool(steps)  # whether there was any step
-    self.members = None  # who took the last one
+    self.steps = None if steps is None else torch.full((room,), steps, dtype=torch.float32, device=device)
+    self.taken, self.members = 0, ()  # how many of them are some parameter's, and who took the last step
     self.call = new_call(nonfinite=optimizer.flag.data_ptr())
-    counts = self.call.counts
-    counts.steps, counts.rate = place(self.steps), self.at
-    counts.skipped, counts.told = optimizer._skipped.data_ptr(), optimizer._told.data_ptr()
+    self.call.counts.steps, self.call.counts.rate = place(self.steps), self.at
 
-  def write(self, group, context):
-    """Writes to the device what has changed since the last step. A tensor's value may have."""
-    lr, betas = group["lr"], group.get("betas")
+  def holds(self, steps):
+    return self.taken < len(self.steps) and (float(self.steps[0]) if self.begun else self.first) == steps
+
+  def count(self, group, context, flags):
+    """Counts a step. What has changed of the rate since the last one is written before; a tensor's value may have."""
+    lr, counts = group["lr"], self.call.counts
     if self.lr is None or torch.is_tensor(lr) or self.lr != lr:
       self.lr = lr
       self.memory[0].fill_(lr.detach().reshape(()) if torch.is_tensor(lr) else float(lr))
-    if self.betas != betas:
-      self.betas = self.call.counts.beta1, self.call.counts.beta2 = betas
-      self.count(context, False, False)
-    self.begun = True
-
-  def count(self, context, ended, clears):
-    self.call.counts.ended, self.call.counts.clears, self.call.stream = ended, clears, context.stream()
+    if self.steps is not None:
+      (counts.beta1, counts.beta2), counts.members, self.begun = group["betas"], len(self.steps), True
+    counts.flags, counts.skipped, counts.told, counts.flag_count = flags
+    self.call.stream = context.stream()
     context.must(context.lib.mn_block_count(context.handle, ctypes.addressof(self.call)))
 
 
@@ -55,7 +52,7 @@ class _Optimizer:
 
   In a CUDA graph a rate that changes has to be a tensor on the device, as for torch.optim; and replays do not notice that
   parameters were written since the last step: refresh() does."""
-  grad_norm, flag, _done = None, None, ()
+  grad_norm = flag = None
 
   def __init__(self, *arguments, clip_grad_norm=None, **named):
     if clip_grad_norm is not None and not clip_grad_norm > 0:
@@ -111,15 +108,17 @@ class _Optimizer:
       self._scale = torch.ones(1, dtype=torch.float64, device=device)
       self._told, self._seen = torch.zeros(1, dtype=torch.int64, device="cpu", pin_memory=device.type == "cuda"), 0
       self._told_value = ctypes.c_int64.from_address(self._told.data_ptr())
-      self._begun = []  # the weights whose backward may have raised the flag since the last step
+      # What a step goes by: the norm's flag, and one of each weight's backward. Whose were given out since the last one.
+      self._flags, self._places, self._begun = torch.zeros(4096, dtype=torch.int32, device=device), {}, set()
     return self.flag.device == device
 
   def _begin(self, own):
-    """A backward begins. What earlier ones found is forgotten if nobody has what they left."""
-    if self._begun and not any(type(other.parameter.grad) is Gradient for other in self._begun):
-      self.flag.zero_()
-      self._begun.clear()
-    self._begun.append(own)
+    """A backward of that weight begins. Where it tells of a value that is not finite."""
+    place = self._places.setdefault(own, min(len(self._places) + 1, 4095))
+    if own in self._begun and own.parameter.grad is None:  # what its last one told was dropped
+      self._flags[place].zero_()
+    self._begun.add(own)
+    return self._flags.data_ptr() + 4 * place
 
   def step(self, closure=None):
     if (self._optimizer_step_pre_hooks or self._optimizer_step_post_hooks or _global_optimizer_pre_hooks or
@@ -136,19 +135,17 @@ class _Optimizer:
         loss = closure()
     factor = None if self.clip_grad_norm is None else self._norm()
     updates, others = self._sort()
-    scale = self._clip(factor) if factor is not None and updates else None
-    rates, done = {}, []
+    scale, done = self._clip(factor) if factor is not None and updates else None, []
+    if updates:
+      self._count(updates)
     for pair, at, group, rate, entries, parts in updates:
-      if rate not in rates:
-        rate.write(group, pair.plan.context)
-      rates.setdefault(rate, []).extend(parts)
       done += [(own, pair.plan.context) for own in parts]
       weight = pair.parts[0]().planes.get(pair.plan.context) if 0 in entries else None
       pair.update(at, entries, lambda *call: self._fill(*call, rate, group, scale, weight))
     if others:
       self._others(others, done, factor)
     if done:
-      self._end(rates, done)
+      self._end(done)
     return loss
 
   # ---- who updates what ----
@@ -161,7 +158,7 @@ class _Optimizer:
       serves = self._serves(group)
       for p in group["params"]:
         grad = p.grad
-        if serves and type(grad) is Gradient and grad.pair is not None and grad.pair.flag is self.flag:
+        if serves and type(grad) is Gradient and grad.pair is not None and grad.pair.plan.device == self.flag.device:
           own = self._own.get(id(p))
           if own is not None and grad.pair.parts[grad.which] is own.ref:
             left.setdefault((grad.pair, number), []).append((grad.which, own))
@@ -178,7 +175,7 @@ class _Optimizer:
           if entry is None:
             others.append(own.parameter)
           else:
-            entries, parts = found.setdefault(self._rate(number, own.parameter), ({}, []))
+            entries, parts = found.setdefault(self._rate(number, own), ({}, []))
             entries[which] = entry
             parts.append(own)
       updates += [(pair, rows, group, rate, *of) for rate, of in found.items()]
@@ -187,19 +184,25 @@ class _Optimizer:
   def _as_before(self, pair, number, items):
     """{rate: ({place: what C gets}, [Trained])} for these, [(place, Trained)], if all are as an earlier step left them and not
     of 16 bits, for short; else None."""
-    names, tensors, states = self._moments(self.param_groups[number]), [], []
+    names, rates, tensors = self._moments(self.param_groups[number]), self._rates.get(number), []
+    if not rates or pair.plan.own.itemsize == 2:
+      return None
+    rate = items[0][1].rate if self.COUNTS else rates[0]
     for _, own in items:
       state = self.state[own.parameter] if names else {}
-      states.append(state.get("step"))
+      if self.COUNTS and not (own.rate is rate and self._counted(own, state, rates)):
+        return None
       tensors += own.parameter, *[state.get(name) for name in names]
-    for rate in self._rates.get(number, ()):
-      if pair.plan.own.itemsize > 2 and all([steps is rate.steps for steps in states]):
-        at = pair.plan.entries(tuple([which for which, _ in items]), len(names)).addresses(tensors, 16)
-        if at is not None:
-          each, rest = 1 + len(names), (None,) * (3 - len(names))
-          return {rate: ({which: (at[i], None, *at[i + 1:i + each], *rest) for i, (which, _) in zip(range(0, len(at), each), items)},
-                         [own for _, own in items])}
-    return None
+    at = pair.plan.entries(tuple([which for which, _ in items]), len(names)).addresses(tensors, 16)
+    if at is None:
+      return None
+    each, rest = 1 + len(names), (None,) * (3 - len(names))
+    return {rate: ({which: (at[i], None, *at[i + 1:i + each], *rest) for i, (which, _) in zip(range(0, len(at), each), items)},
+                   [own for _, own in items])}
+
+  def _counted(self, own, state, rates):
+    """Whether its rate counts its steps still: nobody put another tensor there or wrote to it."""
+    return own.rate in rates and state.get("step") is own.step and own.rate.steps._version == 0
 
   @torch.no_grad()
   def _entry(self, plan, which, own, names):
@@ -224,20 +227,29 @@ class _Optimizer:
     state["master"] = floats = own.master()
     return floats.data_ptr(), values, m, v, None
 
-  def _rate(self, number, p):
+  def _rate(self, number, own):
     """The _Rate of the group's parameters that have taken as many steps as this one."""
     rates = self._rates.setdefault(number, [])
-    step = self.state[p].get("step") if self.COUNTS else None
-    for rate in rates:
-      if rate.steps is step:
-        return rate
-    steps = None if not self.COUNTS else 0.0 if step is None else float(step)
-    rate = next((rate for rate in rates if (float(rate.steps) if rate.begun else 0) == steps), None)
-    if rate is None:
-      rates.append(rate := _Rate(self, steps))
-    if self.COUNTS:
-      self.state[p]["step"] = rate.steps
-    return rate
+    if not self.COUNTS:
+      return rates[0] if rates else rates.append(_Rate(self, None, 0)) or rates[0]
+    state = self.state[own.parameter]
+    if not self._counted(own, state, rates):
+      steps = float(state.get("step", 0))
+      rates[:] = [rate for rate in rates if rate.steps._version == 0 and (not rate.begun or any(of.rate is rate for of in rate.members))]
+      rate = next((rate for rate in rates if rate.holds(steps)), None)
+      if rate is None:
+        rates.append(rate := _Rate(self, steps, 2 * len(self.param_groups[number]["params"])))
+      own.rate, own.step = rate, rate.steps[rate.taken]
+      state["step"], rate.taken = own.step, rate.taken + 1
+    return own.rate
+
+  def _alone(self, own):
+    """From now on somebody else counts its steps."""
+    if own is not None and own.step is not None:
+      state = self.state.get(own.parameter, {})
+      if state.get("step") is own.step:
+        state["step"] = own.step.clone()
+      own.rate = own.step = None
 
   # ---- what C updates ----
 
@@ -246,27 +258,35 @@ class _Optimizer:
     rule.rate, rule.scale, rule.weight_decay = rate.at, scale, group["weight_decay"]
     self._rule(rule, group)
 
-  def _end(self, rates, done):
-    """Counts the step. That it was skipped is known here once the device is done with it: in a later step."""
+  def _count(self, updates):
+    """Counts the step, which is skipped if a backward that it goes by met a value that is not finite."""
+    rates = {}
+    for pair, _, group, rate, _, parts in updates:
+      rates.setdefault(rate, (group, pair.plan.context, []))[2].extend(parts)
+    for own in self._begun:
+      if own.parameter.grad is None:  # its gradients were dropped
+        self._flags[self._places[own]].zero_()
+    self._begun.clear()
+    flags = self._flags.data_ptr(), self._skipped.data_ptr(), self._told.data_ptr(), min(len(self._places) + 1, 4096)
+    for rate, (group, context, members) in rates.items():
+      if rate.members != members:  # those that do not take this step
+        for own in set(rate.members) - set(members):
+          if own.rate is rate:
+            self._alone(own)
+        rate.members = members
+      rate.count(group, context, flags)
+      flags = None, None, None, 0
+
+  def _end(self, done):
+    """That the step was skipped is known here once the device is done with it: in a later step."""
     torch._C._increment_version([own.parameter for own, _ in done])
     for own, context in done:
       if own.planes or own.floats_of:
         own.updated(context)
-    self._begun.clear()
-    last = next(reversed(rates))
-    for rate, members in rates.items():
-      if self.COUNTS and rate.members != members:  # those that do not take this step count their own from now on
-        took = {id(own.parameter) for own, _ in done}
-        for p, state in self.state.items():
-          if state.get("step") is rate.steps and id(p) not in took:
-            state["step"] = rate.steps.clone()
-        rate.members = members
-      rate.count(done[0][1], True, rate is last)
     skipped = self._told_value.value
     if skipped > self._seen:
-      for own in self._own.values():  # the scales may have been too small for what they are to hold
+      for own in self._own.values():  # the scales of planes may have been too small for what they are to hold
         own.forget()
-        own.scaled = None
       if not self._seen:
         warnings.warn("minnow: a step was skipped, since a value was not finite; the optimizer's `skipped` counts such steps",
                       stacklevel=4)
@@ -277,53 +297,44 @@ class _Optimizer:
   @torch.no_grad()
   def _others(self, others, done, factor):
     """By its fused kernels where they serve, which know how to skip a step on the device."""
-    shared = [rate.steps for rates in self._rates.values() for rate in rates] if self.COUNTS and self.flag is not None else []
     for p in others:
       state, own = self.state.get(p, {}), self._own.get(id(p))
+      self._alone(own)
       if own is not None:
         own.forget()  # fused kernels write parameters without a new version
         if state.pop("master", None) is not None:
           own.floats = own.floats_of = None
           state.update({name: t.to(p.dtype) for name, t in state.items() if name != "step"})
-      if any([state.get("step") is steps for steps in shared]):
-        state["step"] = state["step"].clone()
     if factor is not None:
       torch._foreach_mul_([p.grad for p in others], factor)
-    before, names, fused = [group["fused"] for group in self.param_groups], {id(p) for p in others}, []
-    for group in self.param_groups:
+    groups, names, whole = [], {id(p) for p in others}, self.param_groups
+    for group in whole:
       params = [p for p in group["params"] if id(p) in names]
-      fits = (self._serves(group) and isinstance(group["lr"], (float, int, torch.Tensor)) and
-              all([self._fits(p, group) for p in params]))
-      fused.append(params and (group["fused"] or (group["fused"] is None and not group["foreach"] and fits)))
-    if done and (self.flag.device.type == "cpu" or not all([serves for serves in fused if serves != []])):
+      if params:
+        fits = (self._serves(group) and isinstance(group["lr"], (float, int, torch.Tensor)) and
+                all([self._fits(p, group) for p in params]))
+        fused = group["fused"] or (group["fused"] is None and not group["foreach"] and fits)
+        groups.append({**group, "params": params, "fused": fused or group["fused"]})
+    fused = [group for group in groups if group["fused"]]
+    if done and (self.flag.device.type == "cpu" or len(fused) < len(groups)):
       if int(self.flag):
         return
     elif done:
       self.found_inf = self.flag.view(torch.float32)[0]  # which the flag's bits are
-    self._done = {id(own.parameter) for own, _ in done}
+    self.param_groups = groups
     try:
-      for group, serves in zip(self.param_groups, fused):
-        group["fused"] = serves or group["fused"]
       with torch.set_grad_enabled(self.defaults["differentiable"]):
         self._optim_step()
-      if any(fused):
-        torch._C._increment_version(others)  # which the kernels do not
+      torch._C._increment_version([p for group in fused for p in group["params"]])  # which the kernels do not
     finally:
-      self._done = ()
+      self.param_groups = whole
       self.__dict__.pop("found_inf", None)
-      for group, was in zip(self.param_groups, before):
-        group["fused"] = was
-
-  def _init_group(self, group, *lists):
-    if self._done:
-      group = {**group, "params": [p for p in group["params"] if id(p) not in self._done]}
-    return super()._init_group(group, *lists)
 
   def _fits(self, p, group):
     """Whether a fused kernel, which looks at no sizes, may have the parameter. What it would not begin with 0 is begun here."""
     names = self._moments(group)
     state, more = self.state[p] if names else {}, ()
-    if not p.is_floating_point() or p.device.type not in ("cpu", "cuda"):
+    if not p.is_floating_point() or p.device.type not in ("cpu", "cuda") or (p.device.type == "cpu" and p.dtype.itemsize == 2):
       return False
     if self.COUNTS:
       names, more = (names, (state.get("step"),)) if state else ((), ())
@@ -357,7 +368,7 @@ class _Optimizer:
   def _clip(self, factor):
     """Where the factor is for C. A norm that is not finite skips the step."""
     self._scale.copy_(factor)
-    self.flag.view(torch.float32).logical_or_(self.grad_norm * 0)  # NaN, which counts as true, or 0
+    self._flags.view(torch.float32)[0].copy_(self.grad_norm * 0)  # NaN, whose bits are a flag that is set, or 0
     return self._scale.data_ptr()
 
   # ---- for users ----

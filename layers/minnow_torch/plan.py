@@ -135,9 +135,9 @@ class Plan:
       run(*wanted, planes is None)
     return made
 
-  def leave(self, dy, x, weight, gamma, beta, saved, own, need_x, scale, scaled, flag):
-    """dx, None if it is not needed; dz with column sums behind it for an update, under a scale that, if `scaled`, follows from
-    that of an earlier one; and x, as taken or its planes, as the update takes it."""
+  def leave(self, dy, x, weight, gamma, beta, saved, own, need_x, flag):
+    """dx, None if it is not needed; dz with column sums behind it for an update; and x, as taken or its planes, as the update
+    takes it. `flag`: where it is told that a value is not finite, or None."""
     dz, dx, planes, ready, (call, _, of_weight, run) = torch.empty_like(self._like_pair), None, None, False, self._leave
     given, at = self.left.dense((dy, gamma, beta, saved, x))
     with self.context.lock:
@@ -151,8 +151,8 @@ class Plan:
           planes, ready = recall(weight, own, self, True)
         call.dx = dx.data_ptr()
         of_weight.values, of_weight.planes, of_weight.ready, of_weight.updated = found, place(planes), ready, own is not None
-      call.pair, call.dz_scale, call.dz_scale_ready, call.nonfinite = dz.data_ptr(), place(scale), scaled, place(flag)
-      run(need_x, planes is None, ready, scaled)
+      call.pair, call.nonfinite = dz.data_ptr(), flag
+      run(need_x, planes is None, ready)
     return dx, dz, given[4]
 
 
