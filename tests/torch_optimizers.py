@@ -470,6 +470,75 @@ class Compiled(Case):
     for device, build in self.each((tied, twice)):
       self.compare(device, build, "Nesterov", "fp32", parts=2, rows=(48, 48))
 
+  def test_ways(self):
+    """Steps that are compiled in any of PyTorch's ways end where eager ones with torch.optim end; no hook is called otherwise."""
+    def step(model, optimizer, forward, x, seen):
+      optimizer.zero_grad()
+      forward(x).backward()
+      optimizer.step()
+
+    def module(model, optimizer, seen, backend):
+      run = torch.compile(model, backend=backend)
+      return lambda x: step(model, optimizer, lambda x: run(x).square().mean(), x, seen)
+
+    def hook(model, seen):
+      def halve(p):
+        p.grad.mul_(0.5)
+
+      model[0].fc.weight.register_hook(lambda grad: seen.append(grad.norm().item()))
+      model[1].gn.bias.register_post_accumulate_grad_hook(halve)
+
+    def hooked(model, optimizer, seen, backend):
+      hook(model, seen)
+      return module(model, optimizer, seen, backend)
+
+    def hooked_later(model, optimizer, seen, backend):
+      run = module(model, optimizer, seen, backend)
+      run(torch.ones(8, 32, dtype=torch.double, device=model[0].fc.weight.device))
+      hook(model, seen)
+      return run
+
+    def graphs(model, optimizer, seen, backend):  # two in one backward, and one twice
+      runs = [torch.compile(part, backend=backend) for part in model]
+      return lambda x: step(model, optimizer, lambda x: sum(runs[1](runs[0](rows)).square().mean() for rows in (x, -x)), x, seen)
+
+    def backward(model, optimizer, seen, backend):
+      def run(x):
+        optimizer.zero_grad()
+        loss = model(x).square().mean()
+        with torch._dynamo.config.patch(compiled_autograd=backend != "eager"):
+          torch.compile(lambda: loss.backward(), backend=backend)()
+        optimizer.step()
+      return run
+
+    def whole(model, optimizer, seen, backend):
+      def run(x):
+        optimizer.zero_grad()
+        model(x).square().mean().backward()
+        optimizer.step()
+
+      def traced(x):
+        with torch._dynamo.config.patch(compiled_autograd=True):
+          compiled(x)
+
+      compiled = torch.compile(run, backend=backend)
+      return run if backend == "eager" else traced
+
+    for device, (rule, way) in self.each(itertools.product(("SGD", "AdamW"), (module, hooked, hooked_later, graphs, backward, whole))):
+      name, options = RULES[rule]
+      start, found = nn.Sequential(Block(32, 24, 4), Block(24, 24, 4), nn.Linear(24, 3)).to(device).double(), []
+      for optim, backend in ((torch.optim, "eager"), (minnow_torch, "aot_eager"), (torch.optim, "aot_eager")):
+        torch._dynamo.reset()
+        torch.manual_seed(3)
+        model, seen = copy.deepcopy(start), []
+        run = way(model, getattr(optim, name)(model.parameters(), **options), seen, backend)
+        for _ in range(4):
+          run(torch.randn(8, 32, dtype=torch.double, device=device))
+        found.append((vector(model, start), torch.tensor([0, *seen])))
+      for (values, seen), near in zip(found[1:], (1e-9, 1e-4)):  # compiled, torch.optim's AdamW counts in float32
+        self.near(values, found[0][0], near)
+        self.near(seen, found[0][1], 1e-6)
+
   def test_every_count_of_rows(self):
     """No plan is of tensors that were fake: 2 rows are what a trace is made of."""
     for device, in self.each():

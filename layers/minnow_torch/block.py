@@ -161,6 +161,10 @@ class _Function(torch.autograd.Function):
   def backward(ctx, dy):
     x, weight, gamma, beta, saved, planes = ctx.saved_tensors
     plan, parts, wanted = ctx.plan, ctx.parts, ctx.needs_input_grad
+    if torch.compiler.is_compiling():  # compiled autograd, which sets .grad itself
+      x, weight = (given if found is None else found for found, given in zip((x, weight), ctx.given))
+      made = torch.ops.minnow.block_backward(dy, x, weight, gamma, beta, saved, gamma.new_empty(0), *plan.settings, *wanted[:2])
+      return *(t if want else None for t, want in zip(made, wanted)), None, None, None
     if torch.is_grad_enabled():
       if ctx.versions != [t._version for t in ctx.given if t is not None]:
         raise RuntimeError("minnow: what a Block was given has been modified by an inplace operation since its forward, and a "
@@ -248,12 +252,13 @@ def _backward_fake(dy, x, weight, gamma, beta, saved, planes, *settings):
           gamma.new_empty(gamma.shape), gamma.new_empty(gamma.shape), beta.new_empty(beta.shape))
 
 
-def _leave(dy, kept, saved, weight, gamma, beta, flag, *settings):
-  """dx of the Block of that number; its parameters' gradients are left, or stored where they belong. The operator says that
-  it writes the flag, so that it stays in the graph, and in its place."""
+def _leave(dy, kept, saved, weight, gamma, beta, *settings):
+  """dx of the Block of that number; its parameters' gradients are left, or stored where they belong. And a gradient of the
+  Block's token, which keeps the operator in the graph."""
   *settings, given, number, need_x = settings
   plan = make_plan(dy.device, len(dy), *weight.shape[::-1], given, weight.dtype, *settings)
   block = _blocks[number]
+  block._token.grad = None  # or they would add up
   parameters = block.fc.weight, block.fc.bias, block.gn.weight, block.gn.bias
   own = trained.get(id(weight))
   parts = own and own.leaves(plan, weight, parameters[1:], [p.data_ptr() for p in parameters])
@@ -270,12 +275,12 @@ def _leave(dy, kept, saved, weight, gamma, beta, flag, *settings):
       raise RuntimeError("minnow: a Block that was compiled for an optimizer of minnow_torch has no gradients for "
                          "torch.autograd.grad; without torch.compile it has") from error
     torch.autograd.backward([parameters[i] for i in wanted], [pair.gradient(i).to(weight.dtype) for i in wanted])
-  return dy.new_empty(0, dtype=given) if dx is None else dx.to(given)
+  return dy.new_empty(0, dtype=given) if dx is None else dx.to(given), torch.empty_like(block._token)
 
 
-def _leave_fake(dy, kept, saved, weight, gamma, beta, flag, *settings):
+def _leave_fake(dy, kept, saved, weight, gamma, beta, *settings):
   *_, given, _, need_x = settings
-  return dy.new_empty((dy.shape[0], weight.shape[1]) if need_x else 0, dtype=given)
+  return dy.new_empty((dy.shape[0], weight.shape[1]) if need_x else 0, dtype=given), dy.new_empty((), dtype=torch.float32)
 
 
 # torch.compile must not record in CUDA graphs of its own what leaves gradients: their replays would leave nothing. A PyTorch
@@ -288,8 +293,8 @@ for _name, _arguments, _results, *_functions in (
     ("block", *_block), ("block_lead", *_block),
     ("block_backward", "dy, Tensor x, Tensor weight, Tensor gamma, Tensor beta, Tensor saved, Tensor planes, {}, "
      "bool need_x, bool need_weight", 5, _backward, _backward_fake),
-    ("block_leave", "dy, Tensor kept, Tensor saved, Tensor weight, Tensor gamma, Tensor beta, Tensor(a!) flag, {}, "
-     "ScalarType given, int number, bool need_x", 1, _leave, _leave_fake)):
+    ("block_leave", "dy, Tensor kept, Tensor saved, Tensor weight, Tensor gamma, Tensor beta, {}, "
+     "ScalarType given, int number, bool need_x", 2, _leave, _leave_fake)):
   _operators.define(f"{_name}(Tensor {_arguments.format(_settings)}) -> ({', '.join(['Tensor'] * _results)})", tags=() if _results == 5 or _name == "block" else TAGS)
   for _device in "CPU", "CUDA":
     _operators.impl(_name, _functions[0], _device)
@@ -300,26 +305,26 @@ class _Compiled(torch.autograd.Function):
   """The block by the operators; of the Block with that number, which leaves its gradients, if it is not -1."""
 
   @staticmethod
-  def forward(ctx, x, weight, bias, gamma, beta, flag, settings, number):
+  def forward(ctx, x, weight, bias, gamma, beta, token, settings, number):
     ctx.settings, ctx.number, ctx.given = settings, number, x.dtype
     forward = torch.ops.minnow.block if number < 0 else torch.ops.minnow.block_lead
     y, saved, kept = forward(x, weight, bias, gamma, beta, *settings, True, ctx.needs_input_grad[0], number)
-    ctx.save_for_backward(x if number < 0 else flag, weight, gamma, beta, saved, kept)
+    ctx.save_for_backward(x if number < 0 else None, weight, gamma, beta, saved, kept)
     return y
 
   @staticmethod
   def backward(ctx, dy):
-    first, weight, gamma, beta, saved, kept = ctx.saved_tensors
-    wanted = ctx.needs_input_grad[:5]
+    x, weight, gamma, beta, saved, kept = ctx.saved_tensors
+    wanted = ctx.needs_input_grad[:6]
     if ctx.number < 0:
-      made = torch.ops.minnow.block_backward(dy, first, weight, gamma, beta, saved, kept, *ctx.settings, *wanted[:2])
+      made = *torch.ops.minnow.block_backward(dy, x, weight, gamma, beta, saved, kept, *ctx.settings, *wanted[:2]), None
     else:
-      dx = torch.ops.minnow.block_leave(dy, kept, saved, weight, gamma, beta, first, *ctx.settings, ctx.given, ctx.number, wanted[0])
-      made = dx, None, None, None, None
-    return *(t if want else None for t, want in zip(made, wanted)), None, None, None
+      dx, token = torch.ops.minnow.block_leave(dy, kept, saved, weight, gamma, beta, *ctx.settings, ctx.given, ctx.number, wanted[0])
+      made = dx, None, None, None, None, token
+    return *(t if want else None for t, want in zip(made, wanted)), None, None
 
 
-def _compiled(tensors, groups, eps, slope, precision, number=-1, flag=None):
+def _compiled(tensors, groups, eps, slope, precision, number=-1, token=None):
   types, _ = _choose(tensors, groups, eps, precision)
   if types is None:
     return _eager(*tensors, groups, eps, slope)
@@ -328,7 +333,7 @@ def _compiled(tensors, groups, eps, slope, precision, number=-1, flag=None):
     return torch.ops.minnow.block(*tensors, *settings, False, False, -1)[0]
   if not all([t.requires_grad for t in tensors[1:]]):
     number = -1
-  return _Compiled.apply(*tensors, flag if number >= 0 else None, settings, number)
+  return _Compiled.apply(*tensors, token if number >= 0 else None, settings, number)
 
 
 # ---- for users ----
@@ -368,16 +373,19 @@ class Block(torch.nn.Module):
     self.fc = torch.nn.Linear(in_features, out_features, device=device, dtype=dtype)
     self.gn = torch.nn.GroupNorm(num_groups, out_features, eps, device=device, dtype=dtype)
     self.negative_slope, self.precision = negative_slope, precision
-    self._follow(-1, None)
+    self._follow(-1, None, ())
+
+  def __getstate__(self):
+    return {**self.__dict__, "_token": None, "_hooked": ()}
 
   def __setstate__(self, state):
     super().__setstate__(state)
-    self._follow(-1, None)
+    self._follow(-1, None, ())
 
-  def _follow(self, number, flag):
-    """For torch.compile: the number under which an optimizer of ours has charge of all its parameters, and that one's flag; -1
-    without one."""
-    self._led, self._flag = number, flag
+  def _follow(self, number, token, hooked):
+    """For torch.compile: the number under which an optimizer of ours has charge of all its parameters, -1 without one; a tensor
+    whose gradient the Block's backward is asked for; and the parameters' dictionaries of hooks, which compiled code watches."""
+    self._led, self._token, self._hooked = number, token, hooked
     _blocks[next(_numbers) if number < 0 else number] = self
 
   def _plain(self, fc, gn):
@@ -398,8 +406,8 @@ class Block(torch.nn.Module):
         tensors = x, fc.weight, fc.bias, gn.weight, gn.bias
       if torch.compiler.is_compiling():
         if torch.compiler.is_dynamo_compiling() and not _exporting():
-          number = self._led if DistributedDataParallel._active_ddp_module is None else -1
-          return _compiled(tensors, gn.num_groups, gn.eps, self.negative_slope, self.precision, number, self._flag)
+          stored = DistributedDataParallel._active_ddp_module is not None or any([len(hooks) > 0 for hooks in self._hooked])
+          return _compiled(tensors, gn.num_groups, gn.eps, self.negative_slope, self.precision, -1 if stored else self._led, self._token)
       elif not _watched():
         plan, at, tensors = _planned(tensors, gn.num_groups, gn.eps, self.negative_slope, self.precision)
         if plan is not None:

@@ -3,6 +3,7 @@
 The backward of a Block whose parameters are in the charge of an optimizer of ours leaves a Pair in place of the gradients.
 `.grad` is then a Gradient. An optimizer of ours updates the parameter by the Pair, and no gradient is stored; whatever else
 uses the Gradient computes it, once, and `.grad` is an ordinary tensor from then on."""
+import collections
 import weakref
 
 import torch
@@ -185,6 +186,15 @@ class Trained(Weight):
     flag = None if optimizer is None else optimizer._begin(self)
     dx, dz, x = plan.leave(dy, x, weight, gamma, beta, saved, self, need_x, flag)
     return dx, Pair(plan, x, dz, parts)
+
+  def hooks(self):
+    """The dictionaries in which PyTorch keeps the parameter's hooks."""
+    p = self.parameter
+    if p._backward_hooks is None:
+      p._backward_hooks = collections.OrderedDict()
+    if p._post_accumulate_grad_hooks is None:
+      p._post_accumulate_grad_hooks = collections.OrderedDict()
+    return p._backward_hooks, p._post_accumulate_grad_hooks
 
   def refresh(self):
     """Makes the floats and the planes of a parameter anew if it was written since, in the memory that CUDA graphs have

@@ -97,8 +97,8 @@ class _Optimizer:
                for part, name in (("fc", "weight"), ("fc", "bias"), ("gn", "weight"), ("gn", "bias"))]
       if all(parts):
         device = parts[0].parameter.device
-        if device.type == "cpu" or (device.type == "cuda" and TAGS):
-          block._follow(number, self.flag if self._open(device) else None)
+        if (device.type == "cpu" or (device.type == "cuda" and TAGS)) and self._open(device):
+          block._follow(number, torch.zeros((), device=device, requires_grad=True), [of for own in parts for of in own.hooks()])
 
   def _open(self, device):
     """The device's memory that step() reads and writes. Whether this is the device of all."""
@@ -121,6 +121,8 @@ class _Optimizer:
     return self._flags.data_ptr() + 4 * place
 
   def step(self, closure=None):
+    if torch.compiler.is_compiling():
+      return _untraced_step(self, closure)
     if (self._optimizer_step_pre_hooks or self._optimizer_step_post_hooks or _global_optimizer_pre_hooks or
         _global_optimizer_post_hooks):
       return _hooked_step(self, closure)
@@ -384,8 +386,8 @@ class _Optimizer:
     return 0 if self.flag is None else int(self._skipped)
 
   def zero_grad(self, set_to_none: bool = True):
-    if not set_to_none:
-      super().zero_grad(False)
+    if not set_to_none or torch.compiler.is_compiling():  # torch.compile does not trace it
+      super().zero_grad(set_to_none)
       return
     for group in self.param_groups:
       for p in group["params"]:
@@ -394,6 +396,7 @@ class _Optimizer:
 
 _kinds, _COUNT = functools.lru_cache(4096)(Kinds), (torch.float32, torch.Size(()))
 _hooked_step = torch.optim.Optimizer.profile_hook_step(_Optimizer._step)
+_untraced_step = torch._disable_dynamo(_Optimizer.step)
 
 
 class SGD(_Optimizer, torch.optim.SGD):
