@@ -461,6 +461,38 @@ class Fallback(Case):
     for a, b in zip(self.says("gradient of gradients", lambda: second(own)), second(plain)):
       self.near(a, b, 1e-10)
 
+  def test_gradients_of_many(self):
+    """Batched ones, also where an optimizer of ours would have them left."""
+    for device, led in itertools.product(DEVICES, (False, True)):
+      own, plain = pair(device)
+      own.double(), plain.double()
+      optimizer = minnow_torch.SGD(own.parameters(), lr=0.1) if led else None
+      x = torch.randn(5, 24, dtype=torch.float64, device=device, requires_grad=True)
+      dy, found = torch.randn(3, 5, 64, dtype=torch.float64, device=device), []
+      for model in own, plain:
+        found.append(torch.autograd.grad(model(x), [x, *model.parameters()], dy, is_grads_batched=True))
+        found[-1] += (torch.autograd.functional.jacobian(model, x, vectorize=True),)
+      for a, b in zip(*found):
+        self.near(a, b, 1e-10)
+      del optimizer
+
+  def test_gradients_of_gradients_under_autocast(self):
+    """Through two Blocks, of which the second is given another type than its products read."""
+    for device, given, cast in itertools.product(DEVICES, (torch.float32, torch.bfloat16), (torch.bfloat16, torch.float16)):
+      found = []
+      for kind, exact in ((Block, False), (Model, False), (Model, True)):
+        torch.manual_seed(3)
+        model = torch.nn.Sequential(kind(16, 32, 4), kind(32, 32, 4)).to(device)
+        x = torch.randn(12, 16, device=device).to(given)
+        if exact:
+          x, model = x.double(), model.double()
+        with torch.autocast(x.device.type, cast, enabled=not exact):
+          y = model(x.requires_grad_())
+        first, = torch.autograd.grad((y.double() if exact else y.float()).square().sum(), x, create_graph=True)
+        first.square().sum().backward()
+        found.append(torch.cat([t.grad.flatten().double() for t in (x, *model.parameters())]))
+      self.no_worse(*found)
+
   def test_no_library(self):
     code = ("import sys, torch, warnings; sys.path[:0] = [sys.argv[1]]; import minnow_torch as m; b = m.Block(8, 8, 2);"
             "x = torch.randn(3, 8); b(x); eager = sys.modules['minnow_torch.block']._eager;"

@@ -293,6 +293,8 @@ class States(Case):
         optimizer = getattr(first, name)(model.parameters(), **options)
         losses(model, optimizer, data[:4])
         state = optimizer.state_dict()
+        if options.get("momentum") or name == "AdamW":
+          self.assertEqual([id(p) for p in optimizer.state], [id(p) for p in model.parameters()])  # in torch.optim's order
         del optimizer  # which would still be given what torch.optim's needs
         other = getattr(second, name)(model.parameters(), **options)
         before = copy.deepcopy(state["state"])

@@ -118,13 +118,27 @@ def _watched():
 
 # ---- eager mode ----
 
-def _second_order(settings, tensors, wanted, dy):
-  """The gradients of x, weight, bias, gamma and beta with a graph of their own; of these places alone, not of others in which
-  x's graph has the same parameters."""
-  _say("a gradient of gradients is not minnow's")
-  tensors = [t.view_as(t) for t in tensors]
-  y = _eager(*(t.to(tensors[1].dtype) for t in tensors), *settings[:3])
-  found = iter(torch.autograd.grad(y, [t for t, want in zip(tensors, wanted) if want], dy.to(y.dtype), create_graph=True))
+class _Values(torch.autograd.Function):
+  """These values in the graph of a tensor that has them no more."""
+
+  @staticmethod
+  def forward(ctx, place, values):
+    return values.view_as(values)
+
+  @staticmethod
+  def backward(ctx, gradient):
+    return gradient, None
+
+
+def _plainly(settings, tensors, wanted, dy):
+  """The gradients of x, weight, bias, gamma and beta as PyTorch computes them, with a graph of their own if one is wanted; of
+  these places alone, not of others in which x's graph has the same parameters."""
+  graph = torch.is_grad_enabled()
+  _say("a gradient of gradients, or of many at once, is not minnow's")
+  with torch.enable_grad():
+    tensors = [t.view_as(t) for t in tensors]
+    y = _eager(*(t.to(tensors[1].dtype) for t in tensors), *settings[:3])
+    found = iter(torch.autograd.grad(y, [t for t, want in zip(tensors, wanted) if want], dy.to(y.dtype), create_graph=graph))
   return [next(found) if want else None for want in wanted]
 
 
@@ -147,13 +161,13 @@ class _Function(torch.autograd.Function):
   """The block. With `parts` its backward leaves what an optimizer of ours updates them by (gradient.py)."""
 
   @staticmethod
-  def forward(ctx, x, weight, bias, gamma, beta, plan, at, parts):
+  def forward(ctx, x, weight, bias, gamma, beta, plan, at, parts, place):
     wanted, ctx.plan, ctx.parts = ctx.needs_input_grad, plan, parts
     keep = "x" if parts is not None else "weight" if wanted[0] else None
     y, x, saved, planes = plan.forward(x, weight, at, parts and parts[0], True, keep)
     ctx.save_for_backward(x if wanted[1] else None, weight if wanted[0] else None, gamma, beta, saved, planes)
-    # For a second order alone, what is not saved.
-    ctx.given = None if wanted[1] else x, None if wanted[0] else weight, bias
+    # For a second order alone, what is not saved. `place` is x's in the graph, if x is saved in another type.
+    ctx.given, ctx.place = (None if wanted[1] else x, None if wanted[0] else weight, bias), place
     ctx.versions = [t._version for t in ctx.given if t is not None]
     return y
 
@@ -164,13 +178,15 @@ class _Function(torch.autograd.Function):
     if torch.compiler.is_compiling():  # compiled autograd, which sets .grad itself
       x, weight = (given if found is None else found for found, given in zip((x, weight), ctx.given))
       made = torch.ops.minnow.block_backward(dy, x, weight, gamma, beta, saved, gamma.new_empty(0), *plan.settings, *wanted[:2])
-      return *(t if want else None for t, want in zip(made, wanted)), None, None, None
-    if torch.is_grad_enabled():
+      return *(t if want else None for t, want in zip(made, wanted)), *4 * (None,)
+    if torch.is_grad_enabled() or torch._C._functorch.is_legacy_batchedtensor(dy) or torch._C._are_functorch_transforms_active():
       if ctx.versions != [t._version for t in ctx.given if t is not None]:
         raise RuntimeError("minnow: what a Block was given has been modified by an inplace operation since its forward, and a "
                            "gradient of gradients needs it")
-      first = [saved if given is None else given for saved, given in zip((x, weight, None), ctx.given)]
-      return *_second_order(plan.settings, (*first, gamma, beta), wanted[:5], dy), None, None, None
+      x, weight, bias = (found if given is None else given for found, given in zip((x, weight, None), ctx.given))
+      with torch.enable_grad():
+        x = x if ctx.place is None else _Values.apply(ctx.place, x.to(plan.given))
+      return *_plainly(plan.settings, (x, weight, bias, gamma, beta), wanted[:5], dy), *4 * (None,)
     if parts is None:
       dx, *others = plan.backward(dy, x, weight, gamma, beta, saved, planes, wanted[:5])
     else:
@@ -180,7 +196,7 @@ class _Function(torch.autograd.Function):
         others = None, None, None, None
       else:
         others = pair.gradients(parts)
-    return dx if dx is None or dx.dtype is plan.given else dx.to(plan.given), *others, None, None, None
+    return dx if dx is None or dx.dtype is plan.given else dx.to(plan.given), *others, *4 * (None,)
 
 
 _apply = super(torch.autograd.Function, _Function).apply  # without Function's own look for functorch
@@ -195,7 +211,11 @@ def _run(plan, at, tensors):
       parts = own.leaves(plan, weight, (bias, gamma, beta), at[1:])
     if parts is None and own is not None:
       own.forget()  # another optimizer may write the weight
-    return _apply(x, weight, bias, gamma, beta, plan, at, parts)
+    place = None
+    if plan.x_type is not plan.given and x.requires_grad:
+      place = x.view_as(x)
+      place.data = x.new_empty(0)
+    return _apply(x, weight, bias, gamma, beta, plan, at, parts, place)
   return plan.forward(x, weight, at, own, False, None)[0]
 
 

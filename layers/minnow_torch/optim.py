@@ -172,6 +172,8 @@ class _Optimizer:
       names, found = self._moments(group), self._as_before(pair, number, items)
       if found is None:
         found = {}
+        for p in [p for group in self.param_groups if self._moments(group) for p in group["params"] if p.grad is not None]:
+          self.state[p]  # which is made in torch.optim's order
         for which, own in items:
           entry = self._entry(pair.plan, which, own, names)
           if entry is None:
