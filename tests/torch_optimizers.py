@@ -707,13 +707,17 @@ class Asked(Case):
         self.equal(device, rule, later)
 
   def test_rows_that_change(self):
-    """The update does not take the next rows for those of its backward."""
-    for device, rule in self.each(RULES):
+    """The update does not take the next rows for those of its backward: a Block's output, or, on a GPU, anything."""
+    for device, rule, way in self.each(RULES, ("output", "input", "checked")):
       model, x = one(Block).to(device).double(), torch.randn(8, 32, device=device).double()
+      if way == "output" or device == "cpu":
+        x = x.requires_grad_().clone()
+      minnow_torch.check(way == "checked")
       optimizer = getattr(minnow_torch, RULES[rule][0])(model.parameters(), lr=0.1)
       before = copy.deepcopy(model.state_dict())
       model(x).square().mean().backward()
-      x.add_(1)
+      (x.data if way == "checked" else x.detach()).add_(1)
+      minnow_torch.check(False)
       with self.assertRaisesRegex(RuntimeError, "modified by an inplace operation"):
         optimizer.step()
       for part in 2 * (model[0].fc.weight, model[0].fc.bias, model[0].gn.weight):  # nothing half done is found later
@@ -721,6 +725,31 @@ class Asked(Case):
           part.grad.norm()
       for name, value in model.state_dict().items():
         self.assertTrue(torch.equal(value, before[name]), name)
+
+  def test_rows_that_may_change(self):
+    """A model's inputs on the CPU, whoever writes them; and rows that are trained, by fused kernels too."""
+    def refilled(model, optimizer, data):
+      buffer = numpy.zeros((4, 32))
+      x = torch.from_numpy(buffer)
+      for rows, target in data:
+        buffer[:4] = rows[:4]
+        optimizer.zero_grad()
+        functional.cross_entropy(model(x), target[:4]).backward()
+        buffer[:] = 0
+        optimizer.step()
+
+    def codes(model, optimizer, data):
+      x = torch.ones(4, 32, dtype=torch.double, device=data[0][0].device, requires_grad=True)
+      other = torch.optim.AdamW([x], lr=0.5, fused=True)
+      for k, (_, target) in enumerate(data):
+        optimizer.zero_grad()
+        functional.cross_entropy(model(x[:] if k % 2 else x), target[:4]).backward()
+        other.step()
+        optimizer.step()
+
+    for device, rule, train in self.each(RULES, (refilled, codes)):
+      if device == "cpu" or train is codes:
+        self.equal(device, rule, train)
 
   def test_blocks_that_take_turns(self):
     """Each parameter's steps are its own, whoever else takes part."""

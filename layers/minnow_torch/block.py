@@ -202,12 +202,17 @@ class _Function(torch.autograd.Function):
 _apply = super(torch.autograd.Function, _Function).apply  # without Function's own look for functorch
 
 
+def _trained(x):
+  """Whether an optimizer may step the rows, perhaps by fused kernels, which tell no version."""
+  return x.requires_grad and (x if x._base is None else x._base).is_leaf
+
+
 def _run(plan, at, tensors):
   x, weight, bias, gamma, beta = tensors
   own = trained.get(id(weight))
   if torch.is_grad_enabled() and (weight.requires_grad or x.requires_grad or any([t.requires_grad for t in tensors[2:]])):
     parts = None
-    if own is not None and weight.requires_grad and DistributedDataParallel._active_ddp_module is None:
+    if own is not None and weight.requires_grad and DistributedDataParallel._active_ddp_module is None and not _trained(x):
       parts = own.leaves(plan, weight, (bias, gamma, beta), at[1:])
     if parts is None and own is not None:
       own.forget()  # another optimizer may write the weight

@@ -71,16 +71,18 @@ class Pair:
   """What a backward leaves: dz and x, of which the weight's gradient is the product, and column sums behind dz, which are the
   vectors' gradients. `parts`: references to the Trained weight, bias, gamma and beta, None for those without a gradient here.
   They are weak, since a parameter's .grad, which leads here, is nothing that Python's garbage collector looks through."""
-  __slots__ = "plan", "x", "version", "dz", "parts", "made"
+  __slots__ = "plan", "x", "version", "copy", "dz", "parts", "made"
+  checked = False
 
   def __init__(self, plan, x, dz, parts):
-    self.plan, self.x, self.version, self.dz = plan, x, x._version, dz
+    self.plan, self.x, self.version, self.copy, self.dz = plan, x, x._version, None, dz
     self.parts, self.made = [own and own.ref for own in parts], {}
 
   def rows(self):
     """Where x as taken or its planes are. The caller's x has to be as it was."""
     found = self.plan.kept.addresses((self.x,))
-    if found is None or self.x._version != self.version:
+    if found is None or self.x._version != self.version or (
+        self.copy is not None and not torch.equal(self.x.view(torch.uint8), self.copy.view(torch.uint8))):
       raise RuntimeError(
           "minnow: the rows given to a Block have been modified by an inplace operation since its backward, and the weight's "
           "gradient, which was not asked for so far, is computed from them: give the Block a copy, x.clone(), or ask for "
@@ -132,6 +134,11 @@ class Pair:
   def leave(self, parts):
     """Leaves the gradients of these, which are its parts, to somebody's asking."""
     device, make = self.plan.device, torch.Tensor._make_wrapper_subclass
+    if device.type == "cpu" and not self.x.requires_grad:  # NumPy may write a model's inputs, which tells no version
+      self.x = self.x.clone()
+      self.version = self.x._version
+    elif self.checked:
+      self.copy = self.x.detach().clone()
     for which, own in enumerate(parts):
       if own is not None:
         dtype, shape = self.plan.gradients[which + 1]
@@ -142,6 +149,12 @@ class Pair:
     """Those of its parts, stored."""
     parts[0].forget()
     return [None if own is None else self.gradient(which) for which, own in enumerate(parts)]
+
+
+def check(on):
+  """Whether rows that are written without a new version, between a backward and the use of its gradients, are looked for, and
+  are an error then: a copy of the rows of each Block is kept. For finding faults."""
+  Pair.checked = on
 
 
 _NOTHING = 5 * (None,)
