@@ -41,6 +41,9 @@ CODE, PLAN = sys.modules["minnow_torch.block"], minnow_torch.plan  # a function 
 DEVICES = ["cpu"] + ["cuda"] * torch.cuda.is_available()
 FLOATS = {"cpu": ("fp32", "fp16", "bf16"), "cuda": minnow_torch.PRECISIONS}
 TYPES = {"fp16": torch.float16, "bf16": torch.bfloat16}
+LEAST = sys.modules["minnow_torch.optim"].LEAST
+USUAL = dict(LEAST)
+LEAST.clear()  # tests have small weights, whose gradients are to be left all the same
 # Norm of the difference over norm, with inputs that products read exactly: what is left is dz, rounded. TF32 rounds x and
 # W too, which takes some v across 0.
 NEAR = {"fp64": 1e-12, "fp32": 1e-5, "fp16x3": 1e-5, "tf32": 4e-2, "fp16": 1e-3, "bf16": 8e-3}

@@ -10,6 +10,7 @@ import pickle
 import sys
 import tempfile
 import unittest
+import unittest.mock
 import warnings
 import weakref
 
@@ -18,7 +19,7 @@ import torch
 from torch import nn
 from torch.nn import functional
 
-from test_torch import CODE, DEVICES, Block, Case, Model, minnow_torch
+from test_torch import CODE, DEVICES, LEAST, USUAL, Block, Case, Model, minnow_torch
 from minnow_torch.gradient import Gradient
 
 RULES = {"SGD": ("SGD", {"lr": 0.05}), "Nesterov": ("SGD", {"lr": 0.02, "momentum": 0.9, "nesterov": True, "weight_decay": 0.01}),
@@ -763,6 +764,25 @@ class Asked(Case):
 
     for device, rule in self.each(RULES):
       self.equal(device, rule, turns, lambda kind: nn.ModuleList([kind(32, 16, 2) for _ in range(4)]))
+
+  def test_small_weights(self):
+    """Where others are updated anyway their gradients are stored; a value that is not finite skips the step there too."""
+    for device, rule, alone in self.each(RULES, (False, True)):
+      with unittest.mock.patch.dict(LEAST, USUAL), warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "minnow: a step was skipped")
+        model = nn.Sequential(Block(32, 16, 4), Block(16, 16, 4), *([] if alone else [nn.Linear(16, 3)])).to(device)
+        optimizer = getattr(minnow_torch, RULES[rule][0])(model.parameters(), **RULES[rule][1])
+        kind = Gradient if alone else torch.Tensor
+        for bad, run in itertools.product((False, True), (model, torch.compile(model, backend="aot_eager"))):
+          before = [p.detach().clone() for p in model.parameters()]
+          optimizer.zero_grad()
+          run(torch.ones(4, 32, device=device)).square().sum().mul(float("inf") if bad else 1).backward()
+          self.assertEqual({type(p.grad) for p in model.parameters()}, {kind, *([] if alone else [torch.Tensor])})
+          optimizer.step()
+          self.assertEqual([torch.equal(a, b) for a, b in zip(before, model.parameters())].count(not bad), 0)
+        self.assertEqual(optimizer.skipped, 2)
+        self.assertEqual({float(state["step"]) for state in optimizer.state.values() if "step" in state} - {2}, set())
+        self.equal(device, rule, lambda model, optimizer, data: losses(model, optimizer, [(x.double(), t) for x, t in data]))
 
   def test_one_parameter_twice(self):
     def build(kind):

@@ -167,6 +167,8 @@ class _Function(torch.autograd.Function):
     y, x, saved, planes = plan.forward(x, weight, at, parts and parts[0], True, keep)
     ctx.save_for_backward(x if wanted[1] else None, weight if wanted[0] else None, gamma, beta, saved, planes)
     # For a second order alone, what is not saved. `place` is x's in the graph, if x is saved in another type.
+    own = trained.get(id(weight))
+    ctx.own = own and own.ref
     ctx.given, ctx.place = (None if wanted[1] else x, None if wanted[0] else weight, bias), place
     ctx.versions = [t._version for t in ctx.given if t is not None]
     return y
@@ -188,7 +190,7 @@ class _Function(torch.autograd.Function):
         x = x if ctx.place is None else _Values.apply(ctx.place, x.to(plan.given))
       return *_plainly(plan.settings, (x, weight, bias, gamma, beta), wanted[:5], dy), *4 * (None,)
     if parts is None:
-      dx, *others = plan.backward(dy, x, weight, gamma, beta, saved, planes, wanted[:5])
+      dx, *others = plan.backward(dy, x, weight, gamma, beta, saved, planes, wanted[:5], ctx.own and ctx.own())
     else:
       dx, pair = parts[0].backward(plan, dy, x if planes is None else planes, weight, gamma, beta, saved, parts, wanted[0])
       if _left(parts, [node for node, _ in ctx.next_functions[1:5]]):
@@ -266,7 +268,8 @@ def _forward_fake(x, weight, bias, gamma, beta, *settings):
 def _backward(dy, x, weight, gamma, beta, saved, planes, *settings):
   *settings, need_x, need_weight = settings
   plan = _operate(x, weight, (gamma, beta), tuple(settings))
-  made = plan.backward(dy, x, weight, gamma, beta, saved, planes if planes.numel() else None, (need_x, need_weight, True, True, True))
+  made = plan.backward(dy, x, weight, gamma, beta, saved, planes if planes.numel() else None, (need_x, need_weight, True, True, True),
+                       trained.get(id(weight)))
   return tuple(like.new_empty(0) if t is None else t.to(like.dtype)
                for t, like in zip(made, (x, weight, gamma, gamma, beta)))
 

@@ -181,7 +181,8 @@ class Trained(Weight):
     """The Trained ones of this weight and the vectors at these addresses if their gradients need not be stored, None for a
     frozen one; else None."""
     parts, optimizer = [self], self.optimizer()
-    if weight.dtype is not plan.own or at[0] & 15 or not weight.is_leaf or optimizer is None or not optimizer._open(plan.device):
+    if (weight.dtype is not plan.own or at[0] & 15 or not weight.is_leaf or optimizer is None or not optimizer._open(plan.device) or
+        not optimizer._leaves(weight)):
       return None
     for v, found in zip(vectors, at[1:]):
       own = None
@@ -195,10 +196,13 @@ class Trained(Weight):
 
   def backward(self, plan, dy, x, weight, gamma, beta, saved, parts, need_x):
     """dx, and the pair. `x` is x as taken, or its planes."""
-    optimizer = self.optimizer and self.optimizer()
-    flag = None if optimizer is None else optimizer._begin(self)
-    dx, dz, x = plan.leave(dy, x, weight, gamma, beta, saved, self, need_x, flag)
+    dx, dz, x = plan.leave(dy, x, weight, gamma, beta, saved, self, need_x, self.begin(plan))
     return dx, Pair(plan, x, dz, parts)
+
+  def begin(self, plan):
+    """Where a backward of the weight's tells its optimizer of a value that is not finite; None without one there."""
+    optimizer = self.optimizer and self.optimizer()
+    return optimizer._begin(self, plan.context) if optimizer is not None and optimizer._open(plan.device) else None
 
   def hooks(self):
     """The dictionaries in which PyTorch keeps the parameter's hooks."""

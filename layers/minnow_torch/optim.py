@@ -2,7 +2,6 @@
 gradient, which is then not stored; all other parameters, and whatever else is asked for, is torch.optim's."""
 import copy
 import ctypes
-import functools
 import inspect
 import warnings
 
@@ -13,6 +12,10 @@ from .block import TAGS, _blocks
 from .gradient import Gradient, Trained
 from .library import Kinds, new_call, place
 from .plan import trained
+
+
+# How many elements a weight has whose gradient is left, where there are other parameters than Blocks'.
+LEAST = {"cpu": 2**17, "cuda": 2**22}
 
 
 class _Rate:
@@ -34,8 +37,8 @@ class _Rate:
 
   def count(self, group, context, flags):
     """Counts a step. What has changed of the rate since the last one is written before; a tensor's value may have."""
-    lr, counts = group["lr"], self.call.counts
-    if self.lr is None or torch.is_tensor(lr) or self.lr != lr:
+    lr, counts = group and group["lr"], self.call.counts
+    if lr is not None and (self.lr is None or torch.is_tensor(lr) or self.lr != lr):
       self.lr = lr
       self.memory[0].fill_(lr.detach().reshape(()) if torch.is_tensor(lr) else float(lr))
     if self.steps is not None:
@@ -87,18 +90,28 @@ class _Optimizer:
 
   def _take(self):
     """Takes charge of the parameters, from the next forward on."""
-    before, self._own = self.__dict__.get("_own", {}), {}
+    before, self._own, self._kinds = self.__dict__.get("_own", {}), {}, {}
     for group in self.param_groups:
       for p in group["params"]:
         self._own[id(p)] = trained[id(p)] = own = before.get(id(p)) or Trained(p, self)
         own.floats = own.floats_of = None
+    blocks = []
     for number, block in list(_blocks.items()):
       parts = [self._own.get(id(getattr(block._modules.get(part), "_parameters", {}).get(name)))
                for part, name in (("fc", "weight"), ("fc", "bias"), ("gn", "weight"), ("gn", "bias"))]
       if all(parts):
-        device = parts[0].parameter.device
-        if (device.type == "cpu" or (device.type == "cuda" and TAGS)) and self._open(device):
-          block._follow(number, torch.zeros((), device=device, requires_grad=True), [of for own in parts for of in own.hooks()])
+        blocks.append((number, block, parts))
+    self._least = LEAST if len({own for *_, parts in blocks for own in parts}) < len(self._own) else {}
+    for number, block, parts in blocks:
+      weight = parts[0].parameter
+      if self._leaves(weight) and (weight.device.type == "cpu" or (weight.device.type == "cuda" and TAGS)) and self._open(weight.device):
+        token = torch.zeros((), device=weight.device, requires_grad=True)
+        block._follow(number, token, [of for own in parts for of in own.hooks()])
+
+  def _leaves(self, weight):
+    """Whether a Block's backward leaves this weight's gradient to the update. Where torch.optim updates others anyway, it
+    updates small ones at less cost; but it would round those of 16 bits."""
+    return weight.numel() >= self._least.get(weight.device.type, 0) or weight.dtype.itemsize == 2
 
   def _open(self, device):
     """The device's memory that step() reads and writes. Whether this is the device of all."""
@@ -106,14 +119,17 @@ class _Optimizer:
       self.flag, self._rates = torch.zeros(1, dtype=torch.int32, device=device), {}
       self._skipped = torch.zeros(1, dtype=torch.int64, device=device)
       self._scale = torch.ones(1, dtype=torch.float64, device=device)
+      self._skips = self.flag.view(torch.float32)[0]  # which the flag's bits are
       self._told, self._seen = torch.zeros(1, dtype=torch.int64, device="cpu", pin_memory=device.type == "cuda"), 0
       self._told_value = ctypes.c_int64.from_address(self._told.data_ptr())
       # What a step goes by: the norm's flag, and one of each weight's backward. Whose were given out since the last one.
       self._flags, self._places, self._begun = torch.zeros(4096, dtype=torch.int32, device=device), {}, set()
+      self._bare = _Rate(self, None, 0)  # of steps in which only others are updated
     return self.flag.device == device
 
-  def _begin(self, own):
+  def _begin(self, own, context):
     """A backward of that weight begins. Where it tells of a value that is not finite."""
+    self._context = context
     place = self._places.setdefault(own, min(len(self._places) + 1, 4095))
     if own in self._begun and own.parameter.grad is None:  # what its last one told was dropped
       self._flags[place].zero_()
@@ -137,16 +153,17 @@ class _Optimizer:
         loss = closure()
     factor = None if self.clip_grad_norm is None else self._norm()
     updates, others = self._sort()
-    scale, done = self._clip(factor) if factor is not None and updates else None, []
-    if updates:
+    counted, done = bool(updates or self.__dict__.get("_places")), []
+    scale = self._clip(factor) if factor is not None and counted else None
+    if counted:
       self._count(updates)
     for pair, at, group, rate, entries, parts in updates:
       done += [(own, pair.plan.context) for own in parts]
       weight = pair.parts[0]().planes.get(pair.plan.context) if 0 in entries else None
       pair.update(at, entries, lambda *call: self._fill(*call, rate, group, scale, weight))
     if others:
-      self._others(others, done, factor)
-    if done:
+      self._others(others, counted, factor)
+    if counted:
       self._end(done)
     return loss
 
@@ -154,20 +171,27 @@ class _Optimizer:
 
   def _sort(self):
     """The parameters that have a gradient, by who updates them: C by what a backward left, [(pair, address of its rows, group,
-    rate, {place: what C gets of the parameter there}, [Trained])]; torch.optim by a stored gradient, [parameter]."""
-    left, updates, others = {}, [], []
+    rate, {place: what C gets of the parameter there}, [Trained])]; torch.optim by a stored gradient, {group: [parameter]}."""
+    left, updates, others, owns = {}, [], {}, self._own
     for number, group in enumerate(self.param_groups):
       serves = self._serves(group)
       for p in group["params"]:
         grad = p.grad
-        if serves and type(grad) is Gradient and grad.pair is not None and grad.pair.plan.device == self.flag.device:
-          own = self._own.get(id(p))
-          if own is not None and grad.pair.parts[grad.which] is own.ref:
-            left.setdefault((grad.pair, number), []).append((grad.which, own))
+        if type(grad) is Gradient and serves:
+          pair, own = grad.pair, owns.get(id(p))
+          if pair is not None and own is not None and pair.parts[grad.which] is own.ref:
+            key = pair, number
+            if key in left:
+              left[key].append((grad.which, own))
+            else:
+              left[key] = [(grad.which, own)]
             continue
         if grad is not None:
-          others.append(p)
+          others.setdefault(number, []).append(p)
     for (pair, number), items in left.items():
+      if pair.plan.device != self.flag.device:
+        others.setdefault(number, []).extend([own.parameter for _, own in items])
+        continue
       rows, group = pair.rows(), self.param_groups[number]
       names, found = self._moments(group), self._as_before(pair, number, items)
       if found is None:
@@ -177,7 +201,7 @@ class _Optimizer:
         for which, own in items:
           entry = self._entry(pair.plan, which, own, names)
           if entry is None:
-            others.append(own.parameter)
+            others.setdefault(number, []).append(own.parameter)
           else:
             entries, parts = found.setdefault(self._rate(number, own), ({}, []))
             entries[which] = entry
@@ -272,7 +296,7 @@ class _Optimizer:
         self._flags[self._places[own]].zero_()
     self._begun.clear()
     flags = self._flags.data_ptr(), self._skipped.data_ptr(), self._told.data_ptr(), min(len(self._places) + 1, 4096)
-    for rate, (group, context, members) in rates.items():
+    for rate, (group, context, members) in (rates or {self._bare: (None, self._context, ())}).items():
       if rate.members != members:  # those that do not take this step
         for own in set(rate.members) - set(members):
           if own.rate is rate:
@@ -299,54 +323,77 @@ class _Optimizer:
   # ---- what torch.optim updates ----
 
   @torch.no_grad()
-  def _others(self, others, done, factor):
+  def _others(self, others, counted, factor):
     """By its fused kernels where they serve, which know how to skip a step on the device."""
-    for p in others:
-      state, own = self.state.get(p, {}), self._own.get(id(p))
-      self._alone(own)
-      if own is not None:
-        own.forget()  # fused kernels write parameters without a new version
-        if state.pop("master", None) is not None:
-          own.floats = own.floats_of = None
-          state.update({name: t.to(p.dtype) for name, t in state.items() if name != "step"})
     if factor is not None:
-      torch._foreach_mul_([p.grad for p in others], factor)
-    groups, names, whole = [], {id(p) for p in others}, self.param_groups
-    for group in whole:
-      params = [p for p in group["params"] if id(p) in names]
-      if params:
-        fits = (self._serves(group) and isinstance(group["lr"], (float, int, torch.Tensor)) and
-                all([self._fits(p, group) for p in params]))
-        fused = group["fused"] or (group["fused"] is None and not group["foreach"] and fits)
-        groups.append({**group, "params": params, "fused": fused or group["fused"]})
-    fused = [group for group in groups if group["fused"]]
-    if done and (self.flag.device.type == "cpu" or len(fused) < len(groups)):
+      torch._foreach_mul_([p.grad for params in others.values() for p in params], factor)
+    groups, calls, fused = [], [], []
+    for number, params in others.items():
+      group = self.param_groups[number]
+      for p in params:
+        self._leave(p)
+      lists = self._lists(number, group, params) if self._serves(group) and isinstance(group["lr"], (float, int, torch.Tensor)) else None
+      serves = group["fused"] or (group["fused"] is None and not group["foreach"] and lists is not None)
+      groups.append({**group, "params": params, "fused": serves or group["fused"]})
+      if serves:
+        fused += params
+        calls += [(group, lists)] if lists else []
+    skips, whole = None, self.param_groups
+    if counted and (self.flag.device.type == "cpu" or not all([group["fused"] for group in groups])):
       if int(self.flag):
         return
-    elif done:
-      self.found_inf = self.flag.view(torch.float32)[0]  # which the flag's bits are
-    self.param_groups = groups
-    try:
-      with torch.set_grad_enabled(self.defaults["differentiable"]):
-        self._optim_step()
-      torch._C._increment_version([p for group in fused for p in group["params"]])  # which the kernels do not
-    finally:
-      self.param_groups = whole
-      self.__dict__.pop("found_inf", None)
+    elif counted:
+      skips = self._skips
+    if len(calls) == len(groups):
+      for group, lists in calls:
+        self._optim_call(group, lists, skips)
+    else:
+      self.param_groups, self.found_inf = groups, skips
+      try:
+        with torch.set_grad_enabled(self.defaults["differentiable"]):
+          self._optim_step()
+      finally:
+        self.param_groups = whole
+        del self.found_inf
+    if fused:
+      torch._C._increment_version(fused)  # which the kernels do not
 
-  def _fits(self, p, group):
-    """Whether a fused kernel, which looks at no sizes, may have the parameter. What it would not begin with 0 is begun here."""
-    names = self._moments(group)
-    state, more = self.state[p] if names else {}, ()
-    if not p.is_floating_point() or p.device.type not in ("cpu", "cuda") or (p.device.type == "cpu" and p.dtype.itemsize == 2):
-      return False
-    if self.COUNTS:
-      names, more = (names, (state.get("step"),)) if state else ((), ())
-    elif names and state.get(names[0]) is None:
-      state[names[0]] = torch.zeros_like(p)
-    tensors = p, p.grad.values if type(p.grad) is Gradient else p.grad, *[state.get(name) for name in names]
-    kinds = *len(tensors) * ((p.dtype, p.shape),), *len(more) * (_COUNT,)
-    return _kinds(p.device, *kinds).addresses((*tensors, *more)) is not None
+  def _leave(self, p):
+    """From now on torch.optim updates this parameter."""
+    own = self._own.get(id(p))
+    if own is not None:
+      self._alone(own)
+      if own.planes:
+        own.forget()  # fused kernels write parameters without a new version
+      if p.dtype.itemsize == 2 and (state := self.state.get(p, {})).pop("master", None) is not None:
+        own.floats = own.floats_of = None
+        state.update({name: t.to(p.dtype) for name, t in state.items() if name != "step"})
+
+  def _lists(self, number, group, params):
+    """The parameters, their gradients and, by name, their states, as torch.optim's fused kernels take them; None if these, which
+    look at no sizes, may not have them, and [] if torch.optim has states to begin or types to sort."""
+    names, count = self._moments(group), len(params)
+    names = (*names, "step") if self.COUNTS else names
+    states = [self.state[p] for p in params] if names else []
+    if not self.COUNTS and names:  # which it would not begin with 0
+      for p, state in zip(params, states):
+        if state.get(names[0]) is None:
+          state[names[0]] = torch.zeros_like(p)
+    tensors = [*params, *[p.grad.values if type(p.grad) is Gradient else p.grad for p in params],
+               *[state.get(name) for name in names for state in states if state]]
+    if any([t is None for t in tensors]):
+      return None
+    known, kinds = [*map(id, params), len(tensors)], self._kinds.get(number, (None, None))
+    if kinds[0] != known:
+      if not all([p.is_floating_point() and (p.device.type == "cuda" or (p.device.type == "cpu" and p.dtype.itemsize > 2)) for p in params]):
+        return None
+      if len({p.dtype for p in params}) > 1:
+        return []
+      kinds = self._kinds[number] = known, Kinds(params[0].device, *2 * [(p.dtype, p.shape) for p in params], *[
+          _COUNT if name == "step" else (p.dtype, p.shape) for name in names for p, state in zip(params, states) if state])
+    if kinds[1].addresses(tensors) is None:
+      return None
+    return [tensors[i:i + count] for i in range(0, len(tensors), count)] if all(states) else []
 
   # ---- the norm ----
 
@@ -396,7 +443,7 @@ class _Optimizer:
         p.grad = None
 
 
-_kinds, _COUNT = functools.lru_cache(4096)(Kinds), (torch.float32, torch.Size(()))
+_COUNT = torch.float32, torch.Size(())  # of AdamW's steps
 _hooked_step = torch.optim.Optimizer.profile_hook_step(_Optimizer._step)
 _untraced_step = torch._disable_dynamo(_Optimizer.step)
 
@@ -411,6 +458,11 @@ class SGD(_Optimizer, torch.optim.SGD):
 
   def _moments(self, group):
     return ("momentum_buffer",) if group["momentum"] else ()
+
+  def _optim_call(self, group, lists, skips):
+    params, grads, moments = lists if len(lists) == 3 else (*lists, [])
+    torch._fused_sgd_(params, grads, moments, weight_decay=group["weight_decay"], momentum=group["momentum"], lr=group["lr"],
+                      dampening=group["dampening"], nesterov=group["nesterov"], maximize=False, is_first_step=False, found_inf=skips)
 
   def _rule(self, rule, group):
     rule.kind, rule.momentum, rule.nesterov = 0, group["momentum"], group["nesterov"]
@@ -432,6 +484,15 @@ class AdamW(_Optimizer, torch.optim.AdamW):
 
   def _moments(self, group):
     return "exp_avg", "exp_avg_sq"
+
+  def _optim_call(self, group, lists, skips):
+    params, grads, first, second, steps = lists
+    beta1, beta2 = group["betas"]
+    torch._foreach_add_(steps, 1)
+    torch._fused_adamw_(params, grads, first, second, [], steps, amsgrad=False, lr=group["lr"], beta1=beta1, beta2=beta2,
+                        weight_decay=group["weight_decay"], eps=group["eps"], maximize=False, found_inf=skips)
+    if skips is not None:
+      torch._foreach_sub_(steps, [skips] * len(steps))
 
   def _rule(self, rule, group):
     rule.kind, (rule.beta1, rule.beta2), rule.eps = 1, group["betas"], group["eps"]

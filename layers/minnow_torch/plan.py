@@ -118,8 +118,8 @@ class Plan:
         raise
     return y if y.dtype is self.out else y.to(self.out), x, saved, kept
 
-  def backward(self, dy, x, weight, gamma, beta, saved, planes, wanted):
-    """The gradients of x, weight, bias, gamma and beta, None for those that are not `wanted`."""
+  def backward(self, dy, x, weight, gamma, beta, saved, planes, wanted, own):
+    """The gradients of x, weight, bias, gamma and beta, None for those that are not `wanted`. `own`: the weight's (Trained)."""
     made = [torch.empty(shape, dtype=dtype, device=self.device) if want else None
             for (dtype, shape), want in zip(self.gradients, wanted)]
     call, of_x, of_weight, run = self._backward
@@ -132,6 +132,7 @@ class Plan:
       (of_x.values,), (of_weight.values,), (of_weight.planes,) = (found for _, found in factors)
       of_weight.ready = planes is not None
       call.dx, call.dweight, call.dbias, call.dgamma, call.dbeta = [place(t) for t in made]
+      call.nonfinite = own and own.begin(self)
       run(*wanted, planes is None)
     return made
 
