@@ -649,7 +649,9 @@ class Asked(Case):
             "two steps": lambda _, optimizer: optimizer.step(),
             "a count of steps": lambda model, optimizer: optimizer.state[model[0].fc.weight].get("step", torch.zeros(())).add_(3) and None,
             "no state": lambda _, optimizer: optimizer.state.clear(),
-            "on the CPU and back": lambda model, _: model.cpu().to(model[0].fc.weight.device) and None,
+            "on the CPU and back": lambda model, _: [model.to(device) for device in ("cpu", model[0].fc.weight.device)] and None,
+            "on the CPU for a step": lambda model, optimizer: [act() for where in [model[0].fc.weight.device] for act in (
+                model.cpu, optimizer.step, lambda: model.to(where)) if optimizer.defaults.get("momentum") == 0] and None,
             "a copy": lambda model, _: copy.deepcopy(model[0].fc.weight.grad).norm(),
             "a file": lambda model, _: torch.save(model[0].fc.weight.grad, io.BytesIO())}
     for device, rule, way in self.each(RULES, ways):

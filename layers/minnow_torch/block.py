@@ -293,10 +293,10 @@ def _leave(dy, kept, saved, weight, gamma, beta, *settings):
   x = kept if plan.x_planes else kept.view(plan.x_type).view(plan.x.kinds[0][1])
   dx, pair = (own if parts else Trained(weight, None)).backward(
       plan, dy, x, weight, gamma, beta, saved, parts or 4 * [None], need_x)
-  nodes = [torch.autograd.graph.get_gradient_edge(p).node for p in parameters]
-  if parts and _left(parts, nodes):
-    pair.leave(parts)
+  if parts and _left(parts, [own.accumulator() for own in parts]):
+    pair.leave(parts, False)
   else:
+    nodes = [torch.autograd.graph.get_gradient_edge(p).node for p in parameters]
     try:
       wanted = [which for which, node in enumerate(nodes) if torch._C._will_engine_execute_node(node)]
     except RuntimeError as error:

@@ -131,13 +131,13 @@ class Pair:
     of_weight, sums = grams[:2 * rows * rows].view(2, -1), grams[2 * rows * rows:]
     return (torch.dot(*of_weight) + torch.dot(sums, sums)).clamp_(min=0)
 
-  def leave(self, parts):
-    """Leaves the gradients of these, which are its parts, to somebody's asking."""
+  def leave(self, parts, given=True):
+    """Leaves the gradients of these, which are its parts, to somebody's asking. `given`: the rows may be the caller's."""
     device, make = self.plan.device, torch.Tensor._make_wrapper_subclass
-    if device.type == "cpu" and not self.x.requires_grad:  # NumPy may write a model's inputs, which tells no version
+    if given and device.type == "cpu" and not self.x.requires_grad:  # NumPy may write a model's inputs, which tells no version
       self.x = self.x.clone()
       self.version = self.x._version
-    elif self.checked:
+    elif given and self.checked:
       self.copy = self.x.detach().clone()
     for which, own in enumerate(parts):
       if own is not None:
@@ -174,6 +174,7 @@ class Trained(Weight):
     self.parameter, self.optimizer = parameter, optimizer if optimizer is None else weakref.ref(optimizer)
     self.flag = None  # where its backwards tell of values that are not finite, in the optimizer's flags
     self.floats = self.floats_of = None
+    self.node = self.node_of = None  # that accumulates its gradients
     self.step = self.rate = None  # its count of steps, which that _Rate counts
     self.plan = self.how = None  # of its Block's last forward
 
@@ -203,6 +204,13 @@ class Trained(Weight):
     """Where a backward of the weight's tells its optimizer of a value that is not finite; None without one there."""
     optimizer = self.optimizer and self.optimizer()
     return optimizer._begin(self, plan.context) if optimizer is not None and optimizer._open(plan.device) else None
+
+  def accumulator(self):
+    """The node that accumulates its gradients, which is another's after a conversion."""
+    now = self.parameter.dtype, self.parameter.device
+    if self.node_of != now:
+      self.node, self.node_of = torch.autograd.graph.get_gradient_edge(self.parameter).node, now
+    return self.node
 
   def hooks(self):
     """The dictionaries in which PyTorch keeps the parameter's hooks."""

@@ -14,7 +14,8 @@ from .library import Kinds, new_call, place
 from .plan import trained
 
 
-# How many elements a weight has whose gradient is left, where there are other parameters than Blocks'.
+# How many elements a weight has whose gradient is left, where there are other parameters than Blocks'; eight times as many in
+# compiled code, in which leaving it costs more of the host's time.
 LEAST = {"cpu": 2**17, "cuda": 2**22}
 
 
@@ -104,14 +105,14 @@ class _Optimizer:
     self._least = LEAST if len({own for *_, parts in blocks for own in parts}) < len(self._own) else {}
     for number, block, parts in blocks:
       weight = parts[0].parameter
-      if self._leaves(weight) and (weight.device.type == "cpu" or (weight.device.type == "cuda" and TAGS)) and self._open(weight.device):
+      if self._leaves(weight, 8) and (weight.device.type == "cpu" or (weight.device.type == "cuda" and TAGS)) and self._open(weight.device):
         token = torch.zeros((), device=weight.device, requires_grad=True)
         block._follow(number, token, [of for own in parts for of in own.hooks()])
 
-  def _leaves(self, weight):
+  def _leaves(self, weight, times=1):
     """Whether a Block's backward leaves this weight's gradient to the update. Where torch.optim updates others anyway, it
     updates small ones at less cost; but it would round those of 16 bits."""
-    return weight.numel() >= self._least.get(weight.device.type, 0) or weight.dtype.itemsize == 2
+    return weight.numel() >= times * self._least.get(weight.device.type, 0) or weight.dtype.itemsize == 2
 
   def _open(self, device):
     """The device's memory that step() reads and writes. Whether this is the device of all."""
@@ -162,7 +163,7 @@ class _Optimizer:
       weight = pair.parts[0]().planes.get(pair.plan.context) if 0 in entries else None
       pair.update(at, entries, lambda *call: self._fill(*call, rate, group, scale, weight))
     if others:
-      self._others(others, counted, factor)
+      self._others(others, counted, bool(done), factor)
     if counted:
       self._end(done)
     return loss
@@ -323,8 +324,9 @@ class _Optimizer:
   # ---- what torch.optim updates ----
 
   @torch.no_grad()
-  def _others(self, others, counted, factor):
-    """By its fused kernels where they serve, which know how to skip a step on the device."""
+  def _others(self, others, counted, done, factor):
+    """By its fused kernels where they serve, which know how to skip a step on the device. Where they do not, a step is skipped
+    that C skips too, and on the CPU any."""
     if factor is not None:
       torch._foreach_mul_([p.grad for params in others.values() for p in params], factor)
     groups, calls, fused = [], [], []
@@ -338,12 +340,11 @@ class _Optimizer:
       if serves:
         fused += params
         calls += [(group, lists)] if lists else []
-    skips, whole = None, self.param_groups
-    if counted and (self.flag.device.type == "cpu" or not all([group["fused"] for group in groups])):
+    whole, skips = self.param_groups, self._skips if counted and all([group["fused"] for group in groups]) else None
+    if counted and (self.flag.device.type == "cpu" or (done and skips is None)):
+      skips = None
       if int(self.flag):
         return
-    elif counted:
-      skips = self._skips
     if len(calls) == len(groups):
       for group, lists in calls:
         self._optim_call(group, lists, skips)
@@ -387,7 +388,7 @@ class _Optimizer:
     if kinds[0] != known:
       if not all([p.is_floating_point() and (p.device.type == "cuda" or (p.device.type == "cpu" and p.dtype.itemsize > 2)) for p in params]):
         return None
-      if len({p.dtype for p in params}) > 1:
+      if len({p.dtype for p in params}) > 1 or (self.flag is not None and params[0].device != self.flag.device):
         return []
       kinds = self._kinds[number] = known, Kinds(params[0].device, *2 * [(p.dtype, p.shape) for p in params], *[
           _COUNT if name == "step" else (p.dtype, p.shape) for name in names for p, state in zip(params, states) if state])
