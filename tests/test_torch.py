@@ -764,6 +764,7 @@ class PyTorchsWay(Case):
         "a hook after": seen, "a forward of its own": after(lambda model: setattr(model.fc, "forward", lambda x: x @ x.T @ x @ model.fc.weight.T)),
         "FlopCounterMode": flops, "eps below 0": after(lambda model: setattr(model.gn, "eps", -1e-3))})
 
+  @unittest.skipUnless(hasattr(torch.compiler, "_is_exporting_flag"), "this PyTorch does not tell that it exports")
   def test_exported(self):
     """The graph has PyTorch's operators."""
     own, x = Block(24, 64, 8), torch.randn(5, 24)

@@ -78,6 +78,7 @@ import minnow_torch
 
 here = pathlib.Path(minnow_torch.__file__).parent
 assert "venv" in here.parts, here
+assert {"py.typed", "IN_PYTORCH.md"} <= {path.name for path in here.iterdir()}
 assert minnow_torch.__version__ == os.environ["VERSION"], minnow_torch.__version__
 model, x = minnow_torch.ModelNew(24, 64, 8), torch.randn(5, 24)
 model(x).sum().backward()

@@ -451,7 +451,7 @@ class Compiled(Case):
         marks.append([type(b.fc.weight.grad) for b in blocks])
 
       found.append(losses(run, optimizer, data, autocast, parts, between))
-      if parts == 1 and (run is model or device == "cpu" or CODE.TAGS):
+      if parts == 1 and (run is model or CODE.TAGS):
         self.assertEqual(marks, [[Gradient for _ in blocks]] * len(data))
       x = data[0][0].to(blocks[0].fc.weight.dtype)
       with torch.no_grad():
@@ -569,7 +569,7 @@ class Compiled(Case):
         losses(run, optimizer, data, between=lambda: kinds.append(type(model[0].fc.weight.grad)))
         self.assertFalse(torch.equal(before, model[0].fc.weight))
         del optimizer
-      plain, mark = torch.Tensor, Gradient
+      plain, mark = torch.Tensor, Gradient if CODE.TAGS else torch.Tensor
       self.assertEqual(kinds[::2], [plain, mark, mark, mark, plain])
 
   def test_steps_without_a_block(self):
@@ -774,12 +774,12 @@ class Asked(Case):
         warnings.filterwarnings("ignore", "minnow: a step was skipped")
         model = nn.Sequential(Block(32, 16, 4), Block(16, 16, 4), *([] if alone else [nn.Linear(16, 3)])).to(device)
         optimizer = getattr(minnow_torch, RULES[rule][0])(model.parameters(), **RULES[rule][1])
-        kind = Gradient if alone else torch.Tensor
         for bad, run in itertools.product((False, True), (model, torch.compile(model, backend="aot_eager"))):
           before = [p.detach().clone() for p in model.parameters()]
           optimizer.zero_grad()
           run(torch.ones(4, 32, device=device)).square().sum().mul(float("inf") if bad else 1).backward()
-          self.assertEqual({type(p.grad) for p in model.parameters()}, {kind, *([] if alone else [torch.Tensor])})
+          self.assertEqual({type(p.grad) for p in model.parameters()},
+                           {Gradient if alone and (run is model or CODE.TAGS) else torch.Tensor})
           optimizer.step()
           self.assertEqual([torch.equal(a, b) for a, b in zip(before, model.parameters())].count(not bad), 0)
         self.assertEqual(optimizer.skipped, 2)
@@ -849,7 +849,7 @@ class Asked(Case):
       models.append(copy.deepcopy(models[0]))
       for model, module in zip(models, (minnow_torch, torch.optim)):
         optimizer = module.SGD(model.parameters(), lr=0.2, foreach=False)
-        optimizer.param_groups[0]["lr"] = rate
+        optimizer.param_groups[0]["lr"] = rate if not torch.is_tensor(rate) or CODE.TAGS else rate.item()  # 2.4 takes none there
         model(torch.ones(8, 32, dtype=torch.double, device=device)).square().mean().backward()
         optimizer.step()
       for a, b in zip(*(model.parameters() for model in models)):

@@ -7,7 +7,7 @@
 A Block has the parameters, the initial values and the state_dict of the plain modules: fc.weight fc.bias gn.weight
 gn.bias. What minnow does not serve PyTorch computes, and a warning says so once. It works with every optimizer; SGD and
 AdamW of this package update its weights in the product that computes their gradient, which is stored only if somebody asks
-for it. IN_PYTORCH.md, beside this folder, says what works.
+for it. IN_PYTORCH.md, beside this folder or in it, says what works.
 
 libminnow.so is loaded by ctypes, at the first call: the file that MINNOW_LIBRARY names or else the one beside this file,
 the one in the checkout's build folder, the system's. On a GPU PyTorch has to be for the CUDA that it was made for: both

@@ -312,7 +312,7 @@ def _leave_fake(dy, kept, saved, weight, gamma, beta, *settings):
 
 
 # torch.compile must not record in CUDA graphs of its own what leaves gradients: their replays would leave nothing. A PyTorch
-# without the tag that says so stores the gradients of compiled Blocks on CUDA.
+# without the tag that says so, before 2.8, stores the gradients of compiled Blocks; it would drop the token's too.
 TAGS = [torch.Tag.cudagraph_unsafe] if hasattr(torch.Tag, "cudagraph_unsafe") else []
 _settings = "int groups, float eps, float slope, str precision, ScalarType out, ScalarType taken"
 _operators = operators.Library("minnow", "DEF")

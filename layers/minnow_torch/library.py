@@ -6,10 +6,10 @@ import pathlib
 import threading
 
 import torch
-from torch._C._dynamo.guards import TensorGuards
 
 # What products of the other types read (kernels/types.h); those of float32 read what a Block's `precision` says.
 OWN = {torch.float64: "fp64", torch.float16: "fp16", torch.bfloat16: "bf16"}
+TensorGuards = torch._C._dynamo.guards.TensorGuards  # which PyTorch 2.4 does not import by that name
 PLAIN, STRIDED = frozenset((torch.Tensor, torch.nn.Parameter)), torch.strided
 
 
@@ -89,6 +89,15 @@ class Kinds:
         raise RuntimeError(f"minnow: tensors of shape {', '.join(str(tuple(t.shape)) for t in tensors)} on {tensors[0].device} "
                            f"in place of {', '.join(str(tuple(shape)) for _, shape in self.kinds)} on {self.device} are not served")
     return tensors, found
+
+
+def written(tensors):
+  """They have values that PyTorch did not see written: new versions. PyTorch 2.4 takes one at a time."""
+  try:
+    torch._C._increment_version(tensors)
+  except RuntimeError:
+    for t in tensors:
+      torch._C._increment_version(t)
 
 
 def place(t):

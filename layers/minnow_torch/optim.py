@@ -10,7 +10,7 @@ from torch.optim.optimizer import _global_optimizer_post_hooks, _global_optimize
 
 from .block import TAGS, _blocks
 from .gradient import Gradient, Trained
-from .library import Kinds, new_call, place
+from .library import Kinds, new_call, place, written
 from .plan import trained
 
 
@@ -57,6 +57,11 @@ class _Optimizer:
   In a CUDA graph a rate that changes has to be a tensor on the device, as for torch.optim; and replays do not notice that
   parameters were written since the last step: refresh() does."""
   grad_norm = flag = None
+
+  def __init_subclass__(cls):
+    given = inspect.signature(cls.__mro__[2])  # torch.optim's
+    clip = inspect.Parameter("clip_grad_norm", inspect.Parameter.KEYWORD_ONLY, default=None)
+    cls.__signature__ = given.replace(parameters=[*given.parameters.values(), clip])
 
   def __init__(self, *arguments, clip_grad_norm=None, **named):
     if clip_grad_norm is not None and not clip_grad_norm > 0:
@@ -105,7 +110,7 @@ class _Optimizer:
     self._least = LEAST if len({own for *_, parts in blocks for own in parts}) < len(self._own) else {}
     for number, block, parts in blocks:
       weight = parts[0].parameter
-      if self._leaves(weight, 8) and (weight.device.type == "cpu" or (weight.device.type == "cuda" and TAGS)) and self._open(weight.device):
+      if TAGS and weight.device.type in ("cpu", "cuda") and self._leaves(weight, 8) and self._open(weight.device):
         token = torch.zeros((), device=weight.device, requires_grad=True)
         block._follow(number, token, [of for own in parts for of in own.hooks()])
 
@@ -308,7 +313,7 @@ class _Optimizer:
 
   def _end(self, done):
     """That the step was skipped is known here once the device is done with it: in a later step."""
-    torch._C._increment_version([own.parameter for own, _ in done])
+    written([own.parameter for own, _ in done])
     for own, context in done:
       if own.planes or own.floats_of:
         own.updated(context)
@@ -357,7 +362,7 @@ class _Optimizer:
         self.param_groups = whole
         del self.found_inf
     if fused:
-      torch._C._increment_version(fused)  # which the kernels do not
+      written(fused)  # which the kernels do not
 
   def _leave(self, p):
     """From now on torch.optim updates this parameter."""

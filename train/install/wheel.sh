@@ -43,9 +43,12 @@ package() {
 }
 
 mkdir -p "$folder"/minnow/{minnow,bin} "$folder/minnow_torch/minnow_torch"
+touch "$folder"/{minnow/minnow,minnow_torch/minnow_torch}/py.typed
+cp README.md "$folder/minnow"
 cp train/python/minnow/*.py "$folder/minnow/minnow"
 cp train/python/bin/minnow "$folder/minnow/bin"
 strip --strip-unneeded -o "$folder/minnow/minnow/command" "$BUILD/minnow"
 package minnow "$BUILD/libminnow.so" "a minimal neural-net engine that trains" numpy '"bin\/minnow"'
-cp layers/minnow_torch/*.py "$folder/minnow_torch/minnow_torch"
+cp layers/IN_PYTORCH.md "$folder/minnow_torch/README.md"
+cp layers/IN_PYTORCH.md layers/minnow_torch/*.py "$folder/minnow_torch/minnow_torch"
 package minnow_torch "$library" "minnow's fused Linear, GroupNorm, LeakyReLU and x + x for PyTorch" "torch>=2.4"
