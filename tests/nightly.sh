@@ -72,11 +72,20 @@ seeded() { make "$1" ARGS="${*:2} --seed ${SEED:?}"; }
 # shellcheck disable=SC2317
 mutants() { COUNT=30 AT_LEAST=60 make test-mutants; }
 # shellcheck disable=SC2317
+pytorchs() { # the oldest that is served, one between, the newest
+  local version code=0
+  for version in 2.4.1 2.8.0 ""; do
+    TORCH_PYTHON=$(tests/torch_python.sh --get ${version:+"$version"}) make check ONLY=test_torch.sh || code=$?
+  done
+  return "$code"
+}
+# shellcheck disable=SC2317
 architectures() { make all CUDA_ARCH="75 80 90 ptx" BUILD=build/architectures && echo "1 passed, 0 failed"; }
 
 printf '%-12s %9s %7s %8s %8s\n' suite passed failed skipped seconds
 suite lint make lint
 suite cuda architectures
+suite pytorchs pytorchs
 suite bare tests/distributions.sh bookworm trixie noble
 suite slurm make test-slurm
 suite arm64 tests/arm64.sh

