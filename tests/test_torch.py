@@ -16,6 +16,7 @@ import threading
 import unittest
 import unittest.mock
 import warnings
+import weakref
 
 HERE = pathlib.Path(__file__).resolve().parent
 sys.path[:0] = [str(HERE.parent / "layers")]
@@ -489,8 +490,12 @@ class Fallback(Case):
         x = torch.randn(12, 16, device=device).to(given)
         if exact:
           x, model = x.double(), model.double()
+        between = []
+        model[0].register_forward_hook(lambda module, given, y: between.append(weakref.ref(y)))
         with torch.autocast(x.device.type, cast, enabled=not exact):
           y = model(x.requires_grad_())
+        if kind is Block:
+          self.assertIsNone(between[0]())  # nothing holds what was converted
         first, = torch.autograd.grad((y.double() if exact else y.float()).square().sum(), x, create_graph=True)
         first.square().sum().backward()
         found.append(torch.cat([t.grad.flatten().double() for t in (x, *model.parameters())]))

@@ -118,8 +118,20 @@ def _watched():
 
 # ---- eager mode ----
 
+class _Place(torch.autograd.Function):
+  """A tensor in x's place of its graph, without x's memory."""
+
+  @staticmethod
+  def forward(ctx, x):
+    return x.new_empty(()).expand(x.shape)
+
+  @staticmethod
+  def backward(ctx, gradient):
+    return gradient
+
+
 class _Values(torch.autograd.Function):
-  """These values in the graph of a tensor that has them no more."""
+  """These values in the graph of a tensor that has none."""
 
   @staticmethod
   def forward(ctx, place, values):
@@ -218,10 +230,7 @@ def _run(plan, at, tensors):
       parts = own.leaves(plan, weight, (bias, gamma, beta), at[1:])
     if parts is None and own is not None:
       own.forget()  # another optimizer may write the weight
-    place = None
-    if plan.x_type is not plan.given and x.requires_grad:
-      place = x.view_as(x)
-      place.data = x.new_empty(0)
+    place = _Place.apply(x) if plan.x_type is not plan.given and x.requires_grad else None
     return _apply(x, weight, bias, gamma, beta, plan, at, parts, place)
   return plan.forward(x, weight, at, own, False, None)[0]
 
