@@ -3,6 +3,7 @@
     MINNOW_LIBRARY=build/libminnow.so python3 tests/torch_optimizers.py"""
 import copy
 import gc
+import inspect
 import io
 import itertools
 import os
@@ -818,6 +819,35 @@ class Asked(Case):
       gc.collect()
       self.assertIsNone(left())
 
+  def test_what_was_not_dropped(self):
+    """Two branches of one backward, and a weight that is frozen: what one of them met skips the step."""
+    for device, bad, frozen in self.each((0, 1), (False, True)):
+      model = Block(32, 16, 2).to(device)
+      model.fc.weight.requires_grad_(not frozen)
+      optimizer, x = minnow_torch.SGD([*model.parameters(), nn.Parameter(torch.ones(3, device=device))], lr=0.1), torch.randn(8, 32, device=device)
+      for stored in (False, True):
+        optimizer.zero_grad()
+        if stored and not frozen:
+          model.fc.weight.register_hook(lambda grad: None)
+        torch.autograd.backward([model(x).sum() * (float("nan") if i == bad else 1) for i in range(2)])
+        with warnings.catch_warnings():
+          warnings.filterwarnings("ignore", "minnow: a step was skipped")
+          optimizer.step()
+      self.assertEqual(optimizer.skipped, 2)
+      self.assertTrue(all(p.isfinite().all() for p in model.parameters()))
+
+  def test_subclasses(self):
+    class Mine(minnow_torch.AdamW):
+      def __init__(self, parameters):
+        super().__init__(parameters, lr=0.01)
+
+    model = Block(32, 16, 2)
+    optimizer = Mine(model.parameters())
+    model(torch.randn(8, 32)).sum().backward()
+    optimizer.step()
+    self.assertIn("clip_grad_norm", inspect.signature(minnow_torch.AdamW).parameters)
+    self.assertNotIn("clip_grad_norm", inspect.signature(Mine).parameters)
+
   def test_a_default_device(self):
     """What the optimizer keeps is where its parameters are, whatever PyTorch's default is."""
     for device, rule in self.each(RULES):
@@ -893,11 +923,14 @@ class Asked(Case):
 
   def test_frozen_behind_the_forward(self):
     """Such a parameter gets no gradient."""
-    for device, part in self.each(("0.fc.weight", "0.gn.bias", "0", "")):
+    for device, part, compiled in self.each(("0.fc.weight", "0.gn.bias", "0", ""), (False, True)):
+      torch._dynamo.reset()
+
       def train(model, optimizer, data):
+        run = torch.compile(model, backend="aot_eager") if compiled else model
         for x, target in data:
           optimizer.zero_grad()
-          y = functional.cross_entropy(model(x.double()), target)
+          y = functional.cross_entropy(run(x.double()), target)
           for at in (model.get_parameter(part),) if part.endswith(("weight", "bias")) else model.get_submodule(part).parameters():
             at.requires_grad_(False)
           if any([p.requires_grad for p in model.parameters()]):

@@ -1,7 +1,6 @@
 """The block for PyTorch: a function and a module, under autograd and torch.compile. What minnow does not serve, and what
 watches the modules that a Block stands for, goes PyTorch's way."""
 import functools
-import itertools
 import warnings
 import weakref
 
@@ -250,12 +249,12 @@ def _operate(x, weight, vectors, settings):
 
 
 def _forward(x, weight, bias, gamma, beta, *settings):
-  """y; z with mean and rstd if `save`; and planes of the weight, if `keep`, or, of the Block of that number, which leaves its
+  """y; z with mean and rstd if `save`; and planes of the weight, if `keep`, or, of a Block that leads, which leaves its
   gradients, planes of x or a copy, since code that is generated around the operators may write over x. Empty for none."""
-  *settings, save, keep, number = settings if len(settings) == 9 else (*settings, -1)
+  *settings, save, keep, led = settings if len(settings) == 9 else (*settings, False)
   plan = _operate(x, weight, (bias, gamma, beta), tuple(settings))
   tensors, at = plan.arguments.dense((x, weight, bias, gamma, beta))
-  own, led = trained.get(id(weight)), number >= 0
+  own = trained.get(id(weight))
   if own is not None and save and not led:
     own.forget()  # another optimizer may write the weight
   y, taken, saved, kept = plan.forward(
@@ -267,9 +266,9 @@ def _forward(x, weight, bias, gamma, beta, *settings):
 
 
 def _forward_fake(x, weight, bias, gamma, beta, *settings):
-  *settings, save, keep, number = settings if len(settings) == 9 else (*settings, -1)
+  *settings, save, keep, led = settings if len(settings) == 9 else (*settings, False)
   plan = make_plan(x.device, 2, *(int(n) for n in weight.shape[::-1]), x.dtype, weight.dtype, *settings)  # of any rows
-  kept = (x.shape[0] * x.shape[1] * plan.x_each + MORE * (plan.x_planes > 0)) if number >= 0 else keep * plan.weight_planes
+  kept = (x.shape[0] * x.shape[1] * plan.x_each + MORE * (plan.x_planes > 0)) if led else keep * plan.weight_planes
   return (x.new_empty(x.shape[0], weight.shape[0], dtype=plan.out),
           x.new_empty(plan.saved_count(x.shape[0]) if save else 0, dtype=plan.real), x.new_empty(kept, dtype=torch.uint8))
 
@@ -289,34 +288,32 @@ def _backward_fake(dy, x, weight, gamma, beta, saved, planes, *settings):
           gamma.new_empty(gamma.shape), gamma.new_empty(gamma.shape), beta.new_empty(beta.shape))
 
 
-def _leave(dy, kept, saved, weight, gamma, beta, *settings):
-  """dx of the Block of that number; its parameters' gradients are left, or stored where they belong. And a gradient of the
-  Block's token, which keeps the operator in the graph."""
-  *settings, given, number, need_x = settings
+def _leave(dy, kept, saved, weight, bias, gamma, beta, token, *settings):
+  """dx of a Block that leads; its parameters' gradients are left, or stored where they belong. And a gradient of the Block's
+  token, which keeps the operator in the graph."""
+  *settings, given, need_x = settings
   plan = make_plan(dy.device, len(dy), *weight.shape[::-1], given, weight.dtype, *settings)
-  block = _blocks[number]
-  block._token.grad = None  # or they would add up
-  parameters = block.fc.weight, block.fc.bias, block.gn.weight, block.gn.bias
+  token.grad, parameters = None, (weight, bias, gamma, beta)  # the token's would add up
   own = trained.get(id(weight))
   parts = own and own.leaves(plan, weight, parameters[1:], [p.data_ptr() for p in parameters])
   x = kept if plan.x_planes else kept.view(plan.x_type).view(plan.x.kinds[0][1])
   dx, pair = (own if parts else Trained(weight, None)).backward(
       plan, dy, x, weight, gamma, beta, saved, parts or 4 * [None], need_x)
-  if parts and _left(parts, [own.accumulator() for own in parts]):
+  if parts and weight.requires_grad and _left(parts, [own and own.accumulator() for own in parts]):
     pair.leave(parts, False)
   else:
-    nodes = [torch.autograd.graph.get_gradient_edge(p).node for p in parameters]
     try:
-      wanted = [which for which, node in enumerate(nodes) if torch._C._will_engine_execute_node(node)]
+      wanted = [which for which, p in enumerate(parameters) if p.requires_grad and torch._C._will_engine_execute_node(
+          torch.autograd.graph.get_gradient_edge(p).node)]
     except RuntimeError as error:
       raise RuntimeError("minnow: a Block that was compiled for an optimizer of minnow_torch has no gradients for "
                          "torch.autograd.grad; without torch.compile it has") from error
     torch.autograd.backward([parameters[i] for i in wanted], [pair.gradient(i).to(weight.dtype) for i in wanted])
-  return dy.new_empty(0, dtype=given) if dx is None else dx.to(given), torch.empty_like(block._token)
+  return dy.new_empty(0, dtype=given) if dx is None else dx.to(given), torch.empty_like(token)
 
 
-def _leave_fake(dy, kept, saved, weight, gamma, beta, *settings):
-  *_, given, _, need_x = settings
+def _leave_fake(dy, kept, saved, weight, bias, gamma, beta, token, *settings):
+  *_, given, need_x = settings
   return dy.new_empty((dy.shape[0], weight.shape[1]) if need_x else 0, dtype=given), dy.new_empty((), dtype=torch.float32)
 
 
@@ -325,13 +322,13 @@ def _leave_fake(dy, kept, saved, weight, gamma, beta, *settings):
 TAGS = [torch.Tag.cudagraph_unsafe] if hasattr(torch.Tag, "cudagraph_unsafe") else []
 _settings = "int groups, float eps, float slope, str precision, ScalarType out, ScalarType taken"
 _operators = operators.Library("minnow", "DEF")
-_block = "x, Tensor weight, Tensor bias, Tensor gamma, Tensor beta, {}, bool save, bool keep, int number=-1", 3, _forward, _forward_fake
+_block = "x, Tensor weight, Tensor bias, Tensor gamma, Tensor beta, {}, bool save, bool keep, bool led=False", 3, _forward, _forward_fake
 for _name, _arguments, _results, *_functions in (
     ("block", *_block), ("block_lead", *_block),
     ("block_backward", "dy, Tensor x, Tensor weight, Tensor gamma, Tensor beta, Tensor saved, Tensor planes, {}, "
      "bool need_x, bool need_weight", 5, _backward, _backward_fake),
-    ("block_leave", "dy, Tensor kept, Tensor saved, Tensor weight, Tensor gamma, Tensor beta, {}, "
-     "ScalarType given, int number, bool need_x", 2, _leave, _leave_fake)):
+    ("block_leave", "dy, Tensor kept, Tensor saved, Tensor weight, Tensor bias, Tensor gamma, Tensor beta, Tensor token, {}, "
+     "ScalarType given, bool need_x", 2, _leave, _leave_fake)):
   _operators.define(f"{_name}(Tensor {_arguments.format(_settings)}) -> ({', '.join(['Tensor'] * _results)})", tags=() if _results == 5 or _name == "block" else TAGS)
   for _device in "CPU", "CUDA":
     _operators.impl(_name, _functions[0], _device)
@@ -339,43 +336,42 @@ for _name, _arguments, _results, *_functions in (
 
 
 class _Compiled(torch.autograd.Function):
-  """The block by the operators; of the Block with that number, which leaves its gradients, if it is not -1."""
+  """The block by the operators; of a Block that leads, which leaves its gradients, with its token."""
 
   @staticmethod
-  def forward(ctx, x, weight, bias, gamma, beta, token, settings, number):
-    ctx.settings, ctx.number, ctx.given = settings, number, x.dtype
-    forward = torch.ops.minnow.block if number < 0 else torch.ops.minnow.block_lead
-    y, saved, kept = forward(x, weight, bias, gamma, beta, *settings, True, ctx.needs_input_grad[0], number)
-    ctx.save_for_backward(x if number < 0 else None, weight, gamma, beta, saved, kept)
+  def forward(ctx, x, weight, bias, gamma, beta, token, settings):
+    ctx.settings, ctx.led, ctx.given = settings, token is not None, x.dtype
+    forward = torch.ops.minnow.block_lead if ctx.led else torch.ops.minnow.block
+    y, saved, kept = forward(x, weight, bias, gamma, beta, *settings, True, ctx.needs_input_grad[0], ctx.led)
+    ctx.save_for_backward(None if ctx.led else x, weight, bias if ctx.led else None, gamma, beta, token, saved, kept)
     return y
 
   @staticmethod
   def backward(ctx, dy):
-    x, weight, gamma, beta, saved, kept = ctx.saved_tensors
+    x, weight, bias, gamma, beta, token, saved, kept = ctx.saved_tensors
     wanted = ctx.needs_input_grad[:6]
-    if ctx.number < 0:
+    if not ctx.led:
       made = *torch.ops.minnow.block_backward(dy, x, weight, gamma, beta, saved, kept, *ctx.settings, *wanted[:2]), None
     else:
-      dx, token = torch.ops.minnow.block_leave(dy, kept, saved, weight, gamma, beta, *ctx.settings, ctx.given, ctx.number, wanted[0])
+      dx, token = torch.ops.minnow.block_leave(
+          dy, kept, saved, weight, bias, gamma, beta, token, *ctx.settings, ctx.given, wanted[0])
       made = dx, None, None, None, None, token
-    return *(t if want else None for t, want in zip(made, wanted)), None, None
+    return *(t if want else None for t, want in zip(made, wanted)), None
 
 
-def _compiled(tensors, groups, eps, slope, precision, number=-1, token=None):
+def _compiled(tensors, groups, eps, slope, precision, token=None):
   types, _ = _choose(tensors, groups, eps, precision)
   if types is None:
     return _eager(*tensors, groups, eps, slope)
   settings = groups, eps, slope, *types
   if not torch.is_grad_enabled() or not any([t.requires_grad for t in tensors]):
-    return torch.ops.minnow.block(*tensors, *settings, False, False, -1)[0]
-  if not all([t.requires_grad for t in tensors[1:]]):
-    number = -1
-  return _Compiled.apply(*tensors, token if number >= 0 else None, settings, number)
+    return torch.ops.minnow.block(*tensors, *settings, False, False, False)[0]
+  return _Compiled.apply(*tensors, token if all([t.requires_grad for t in tensors[1:]]) else None, settings)
 
 
 # ---- for users ----
 
-_blocks, _numbers = weakref.WeakValueDictionary(), itertools.count()  # torch.compile sees numbers and tensors alone
+_blocks = weakref.WeakSet()
 
 
 def _exporting():
@@ -410,20 +406,20 @@ class Block(torch.nn.Module):
     self.fc = torch.nn.Linear(in_features, out_features, device=device, dtype=dtype)
     self.gn = torch.nn.GroupNorm(num_groups, out_features, eps, device=device, dtype=dtype)
     self.negative_slope, self.precision = negative_slope, precision
-    self._follow(-1, None, ())
+    self._follow(None, ())
 
   def __getstate__(self):
     return {**self.__dict__, "_token": None, "_hooked": ()}
 
   def __setstate__(self, state):
     super().__setstate__(state)
-    self._follow(-1, None, ())
+    self._follow(None, ())
 
-  def _follow(self, number, token, hooked):
-    """For torch.compile: the number under which an optimizer of ours has charge of all its parameters, -1 without one; a tensor
-    whose gradient the Block's backward is asked for; and the parameters' dictionaries of hooks, which compiled code watches."""
-    self._led, self._token, self._hooked = number, token, hooked
-    _blocks[next(_numbers) if number < 0 else number] = self
+  def _follow(self, token, hooked):
+    """For torch.compile, if an optimizer of ours has charge of all its parameters: a tensor whose gradient the Block's backward
+    is asked for, else None; and the parameters' dictionaries of hooks, which compiled code watches."""
+    self._token, self._hooked = token, hooked
+    _blocks.add(self)
 
   def _plain(self, fc, gn):
     """Whether these are a Linear and a GroupNorm as PyTorch makes them, in which nobody has a hook."""
@@ -444,7 +440,7 @@ class Block(torch.nn.Module):
       if torch.compiler.is_compiling():
         if torch.compiler.is_dynamo_compiling() and not _exporting():
           stored = DistributedDataParallel._active_ddp_module is not None or any([len(hooks) > 0 for hooks in self._hooked])
-          return _compiled(tensors, gn.num_groups, gn.eps, self.negative_slope, self.precision, -1 if stored else self._led, self._token)
+          return _compiled(tensors, gn.num_groups, gn.eps, self.negative_slope, self.precision, None if stored else self._token)
       elif not _watched():
         plan, at, tensors = _planned(tensors, gn.num_groups, gn.eps, self.negative_slope, self.precision)
         if plan is not None:

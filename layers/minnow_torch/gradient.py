@@ -205,6 +205,10 @@ class Trained(Weight):
     optimizer = self.optimizer and self.optimizer()
     return optimizer._begin(self, plan.context) if optimizer is not None and optimizer._open(plan.device) else None
 
+  def dropped(self):
+    """Whether somebody dropped the gradient that a backward gave it."""
+    return self.parameter.requires_grad and self.parameter.grad is None
+
   def accumulator(self):
     """The node that accumulates its gradients, which is another's after a conversion."""
     now = self.parameter.dtype, self.parameter.device
@@ -215,6 +219,8 @@ class Trained(Weight):
   def hooks(self):
     """The dictionaries in which PyTorch keeps the parameter's hooks."""
     p = self.parameter
+    if p.requires_grad:
+      self.accumulator()  # compiled autograd could not find it
     if p._backward_hooks is None:
       p._backward_hooks = collections.OrderedDict()
     if p._post_accumulate_grad_hooks is None:

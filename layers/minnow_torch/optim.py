@@ -59,9 +59,12 @@ class _Optimizer:
   grad_norm = flag = None
 
   def __init_subclass__(cls):
-    given = inspect.signature(cls.__mro__[2])  # torch.optim's
-    clip = inspect.Parameter("clip_grad_norm", inspect.Parameter.KEYWORD_ONLY, default=None)
-    cls.__signature__ = given.replace(parameters=[*given.parameters.values(), clip])
+    if _Optimizer in cls.__bases__:
+      given = inspect.signature(cls.__mro__[2])  # torch.optim's
+      clip = inspect.Parameter("clip_grad_norm", inspect.Parameter.KEYWORD_ONLY, default=None)
+      cls.__signature__ = given.replace(parameters=[*given.parameters.values(), clip])
+    elif "__init__" in cls.__dict__:
+      cls.__signature__ = None  # its own
 
   def __init__(self, *arguments, clip_grad_norm=None, **named):
     if clip_grad_norm is not None and not clip_grad_norm > 0:
@@ -102,17 +105,17 @@ class _Optimizer:
         self._own[id(p)] = trained[id(p)] = own = before.get(id(p)) or Trained(p, self)
         own.floats = own.floats_of = None
     blocks = []
-    for number, block in list(_blocks.items()):
+    for block in list(_blocks):
       parts = [self._own.get(id(getattr(block._modules.get(part), "_parameters", {}).get(name)))
                for part, name in (("fc", "weight"), ("fc", "bias"), ("gn", "weight"), ("gn", "bias"))]
       if all(parts):
-        blocks.append((number, block, parts))
-    self._least = LEAST if len({own for *_, parts in blocks for own in parts}) < len(self._own) else {}
-    for number, block, parts in blocks:
+        blocks.append((block, parts))
+    self._least = LEAST if len({own for _, parts in blocks for own in parts}) < len(self._own) else {}
+    for block, parts in blocks:
       weight = parts[0].parameter
       if TAGS and weight.device.type in ("cpu", "cuda") and self._leaves(weight, 8) and self._open(weight.device):
         token = torch.zeros((), device=weight.device, requires_grad=True)
-        block._follow(number, token, [of for own in parts for of in own.hooks()])
+        block._follow(token, [of for own in parts for of in own.hooks()])
 
   def _leaves(self, weight, times=1):
     """Whether a Block's backward leaves this weight's gradient to the update. Where torch.optim updates others anyway, it
@@ -129,17 +132,17 @@ class _Optimizer:
       self._told, self._seen = torch.zeros(1, dtype=torch.int64, device="cpu", pin_memory=device.type == "cuda"), 0
       self._told_value = ctypes.c_int64.from_address(self._told.data_ptr())
       # What a step goes by: the norm's flag, and one of each weight's backward. Whose were given out since the last one.
-      self._flags, self._places, self._begun = torch.zeros(4096, dtype=torch.int32, device=device), {}, set()
+      self._flags, self._places, self._begun = torch.zeros(4096, dtype=torch.int32, device=device), {}, {}
       self._bare = _Rate(self, None, 0)  # of steps in which only others are updated
     return self.flag.device == device
 
   def _begin(self, own, context):
     """A backward of that weight begins. Where it tells of a value that is not finite."""
-    self._context = context
+    self._context, backward = context, torch._C._current_graph_task_id()
     place = self._places.setdefault(own, min(len(self._places) + 1, 4095))
-    if own in self._begun and own.parameter.grad is None:  # what its last one told was dropped
+    if self._begun.get(own, backward) != backward and own.dropped():  # what its last one told
       self._flags[place].zero_()
-    self._begun.add(own)
+    self._begun[own] = backward
     return self._flags.data_ptr() + 4 * place
 
   def step(self, closure=None):
@@ -298,7 +301,7 @@ class _Optimizer:
     for pair, _, group, rate, _, parts in updates:
       rates.setdefault(rate, (group, pair.plan.context, []))[2].extend(parts)
     for own in self._begun:
-      if own.parameter.grad is None:  # its gradients were dropped
+      if own.dropped():
         self._flags[self._places[own]].zero_()
     self._begun.clear()
     flags = self._flags.data_ptr(), self._skipped.data_ptr(), self._told.data_ptr(), min(len(self._places) + 1, 4096)
