@@ -25,7 +25,9 @@ void mn_exchange_cpu(struct mn_device *device, struct mn_outside *outside) {
 }
 
 mn_status mn_count_cpu(struct mn_device *device, const struct mn_counts *counts) {
-  if (counts->flags) *device->nonfinite = mn_count_flags(counts, 0, 1) ? device->mark : 0;
-  mn_count_step(counts, *device->nonfinite != 0, 0, 1);
+  int set = counts->flags ? 0 : *device->nonfinite;
+  for (int i = 0; i < counts->flag_count; i++) set |= counts->flags[i], counts->flags[i] = 0;
+  *device->nonfinite = set ? device->mark : 0;
+  mn_count_step(counts, set != 0, 0, 1);
   return MN_OK;
 }

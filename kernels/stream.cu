@@ -128,9 +128,11 @@ void mn_exchange_cuda(struct mn_device *device, struct mn_outside *outside) {
 
 static __global__ void count_kernel(const mn_counts counts, int *nonfinite, int mark) {
   const int lane = (int)threadIdx.x, lanes = (int)blockDim.x;
-  const int set = __syncthreads_or(mn_count_flags(&counts, lane, lanes));
-  if (lane == 0 && counts.flags) *nonfinite = set ? mark : 0;
-  mn_count_step(&counts, counts.flags ? set : *nonfinite != 0, lane, lanes);
+  int set = counts.flags ? 0 : *nonfinite;
+  for (int i = lane; i < counts.flag_count; i += lanes) set |= counts.flags[i], counts.flags[i] = 0;
+  set = __syncthreads_or(set);
+  if (lane == 0) *nonfinite = set ? mark : 0;
+  mn_count_step(&counts, set, lane, lanes);
 }
 
 mn_status mn_count_cuda(struct mn_device *device, const struct mn_counts *counts) {

@@ -113,8 +113,7 @@ typedef void mn_exchange_function(struct mn_device *device, struct mn_outside *o
  * and may skip it; others have none, and follow that one. */
 struct mn_counts {
   int *flags; /* [flag_count] of the backwards that the step goes by, which are cleared; NULL for none */
-  int64_t *skipped; /* how many steps were skipped, and a copy, which may be in memory of allocate_host */
-  int64_t *told;
+  int64_t *skipped, *told; /* how many steps were skipped, and a copy, perhaps in memory of allocate_host */
   float *steps; /* [members]: how many of AdamW's steps were not skipped, each the same; NULL for SGD */
   double *rate; /* [MN_RATES] of AdamW: first and second of this step, by these betas */
   double beta1, beta2;
@@ -124,13 +123,6 @@ struct mn_counts {
 /* Counts a step that begins. It is skipped, and the nonfinite flag set to its mark, if a flag is set. */
 typedef mn_status mn_count_function(struct mn_device *device, const struct mn_counts *counts);
 #define mn_count(device, ...) (device)->kernels->count(device, __VA_ARGS__)
-
-/* For one of so many lanes, of which the first is 0: whether a flag of its was set. */
-MN_EVERYWHERE static inline int mn_count_flags(const struct mn_counts *c, int lane, int lanes) {
-  int set = 0;
-  for (int i = lane; i < c->flag_count; i += lanes) set |= c->flags[i], c->flags[i] = 0;
-  return set != 0;
-}
 MN_EVERYWHERE static inline void mn_count_step(const struct mn_counts *c, int skipped, int lane, int lanes) {
   for (int i = lane; i < c->members && !skipped; i += lanes) c->steps[i] += 1;
   if (lane == 0 && c->flags) *c->told = *c->skipped += skipped;

@@ -12,7 +12,7 @@ python=${TORCH_PYTHON:-${PYTHON:-python3}}
 remedy='make test TORCH_PYTHON="$(tests/torch_python.sh --get)" gets one that has all'
 folder=$(mktemp -d)
 trap 'rm -rf "$folder"' EXIT
-unset MINNOW_LIBRARY
+unset MINNOW_LIBRARY PYTHONPATH
 # A copy of the build, because make writes into BUILD, and other tests run meanwhile.
 build=$folder/build
 mkdir "$build"
