@@ -201,8 +201,8 @@ class Operators(Case):
       parameters = [p.detach() for p in own.parameters()]
       x, ops, how = torch.randn(6, 24, device=device), torch.ops.minnow, (8, 1e-5, 0.01, precision, *2 * [torch.float32])
       for saved in ((True, True), (True, False), (False, False)):
-        library.opcheck(ops.block.default, (x, *parameters, *how, *saved))
-      _, *saved = ops.block(x, *parameters, *how, True, True)
+        library.opcheck(ops.block.default, (x, *parameters, *how, *saved, False))
+      _, *saved = ops.block(x, *parameters, *how, True, True, False)
       weight, _, gamma, beta = parameters
       dy = torch.randn(6, 64, device=device)
       for wanted in ((True, True), (False, True), (True, False)):
@@ -643,7 +643,7 @@ class Tensors(Case):
     how, x = (groups, 0.1, 0.5, "fp32", *2 * [torch.float32]), torch.cat([tensors[0], drawn(*tensors[0].shape)])
     tensors[0], forward = x, rng.random() < 0.5
     if not forward:
-      y, *saved = torch.ops.minnow.block(*tensors, *how, True, True)
+      y, *saved = torch.ops.minnow.block(*tensors, *how, True, True, False)
       tensors = [torch.arange(y.numel()).cos().view(y.shape), *tensors[:2], *tensors[3:], *saved]
     k, name = rng.randrange(len(tensors)), rng.choice(list(GIVEN))
     given = list(tensors)
@@ -652,7 +652,7 @@ class Tensors(Case):
     what = f"{name} of {k}: {[t.shape for t in given]}"
     try:
       if forward:
-        found = torch.ops.minnow.block(*given, *how, True, True)[0]
+        found = torch.ops.minnow.block(*given, *how, True, True, False)[0]
       else:
         found = torch.ops.minnow.block_backward(*given, *how, True, True)
     except Exception as error:

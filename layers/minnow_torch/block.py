@@ -251,7 +251,7 @@ def _operate(x, weight, vectors, settings):
 def _forward(x, weight, bias, gamma, beta, *settings):
   """y; z with mean and rstd if `save`; and planes of the weight, if `keep`, or, of a Block that leads, which leaves its
   gradients, planes of x or a copy, since code that is generated around the operators may write over x. Empty for none."""
-  *settings, save, keep, led = settings if len(settings) == 9 else (*settings, False)
+  *settings, save, keep, led = settings
   plan = _operate(x, weight, (bias, gamma, beta), tuple(settings))
   tensors, at = plan.arguments.dense((x, weight, bias, gamma, beta))
   own = trained.get(id(weight))
@@ -266,7 +266,7 @@ def _forward(x, weight, bias, gamma, beta, *settings):
 
 
 def _forward_fake(x, weight, bias, gamma, beta, *settings):
-  *settings, save, keep, led = settings if len(settings) == 9 else (*settings, False)
+  *settings, save, keep, led = settings
   plan = make_plan(x.device, 2, *(int(n) for n in weight.shape[::-1]), x.dtype, weight.dtype, *settings)  # of any rows
   kept = (x.shape[0] * x.shape[1] * plan.x_each + MORE * (plan.x_planes > 0)) if led else keep * plan.weight_planes
   return (x.new_empty(x.shape[0], weight.shape[0], dtype=plan.out),
@@ -320,9 +320,10 @@ def _leave_fake(dy, kept, saved, weight, bias, gamma, beta, token, *settings):
 # torch.compile must not record in CUDA graphs of its own what leaves gradients: their replays would leave nothing. A PyTorch
 # without the tag that says so, before 2.8, stores the gradients of compiled Blocks; it would drop the token's too.
 TAGS = [torch.Tag.cudagraph_unsafe] if hasattr(torch.Tag, "cudagraph_unsafe") else []
+# No argument has a default: PyTorch's caches on disk would take code of another version of the package for this one's.
 _settings = "int groups, float eps, float slope, str precision, ScalarType out, ScalarType taken"
 _operators = operators.Library("minnow", "DEF")
-_block = "x, Tensor weight, Tensor bias, Tensor gamma, Tensor beta, {}, bool save, bool keep, bool led=False", 3, _forward, _forward_fake
+_block = "x, Tensor weight, Tensor bias, Tensor gamma, Tensor beta, {}, bool save, bool keep, bool led", 3, _forward, _forward_fake
 for _name, _arguments, _results, *_functions in (
     ("block", *_block), ("block_lead", *_block),
     ("block_backward", "dy, Tensor x, Tensor weight, Tensor gamma, Tensor beta, Tensor saved, Tensor planes, {}, "
