@@ -299,12 +299,13 @@ def _leave(dy, kept, saved, weight, bias, gamma, beta, token, *settings):
   x = kept if plan.x_planes else kept.view(plan.x_type).view(plan.x.kinds[0][1])
   dx, pair = (own if parts else Trained(weight, None)).backward(
       plan, dy, x, weight, gamma, beta, saved, parts or 4 * [None], need_x)
-  if parts and weight.requires_grad and _left(parts, [own and own.accumulator() for own in parts]):
+  with torch.enable_grad():  # not kept: a node goes on in the stream that it was made in, which a CUDA graph may not record
+    nodes = [p.view_as(p).grad_fn.next_functions[0][0] if p.requires_grad else None for p in parameters]
+  if parts and weight.requires_grad and _left(parts, nodes):
     pair.leave(parts, False)
   else:
     try:
-      wanted = [which for which, p in enumerate(parameters) if p.requires_grad and torch._C._will_engine_execute_node(
-          torch.autograd.graph.get_gradient_edge(p).node)]
+      wanted = [i for i, node in enumerate(nodes) if node is not None and torch._C._will_engine_execute_node(node)]
     except RuntimeError as error:
       raise RuntimeError("minnow: a Block that was compiled for an optimizer of minnow_torch has no gradients for "
                          "torch.autograd.grad; without torch.compile it has") from error

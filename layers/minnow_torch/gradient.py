@@ -174,7 +174,6 @@ class Trained(Weight):
     self.parameter, self.optimizer = parameter, optimizer if optimizer is None else weakref.ref(optimizer)
     self.flag = None  # where its backwards tell of values that are not finite, in the optimizer's flags
     self.floats = self.floats_of = None
-    self.node = self.node_of = None  # that accumulates its gradients
     self.step = self.rate = None  # its count of steps, which that _Rate counts
     self.plan = self.how = None  # of its Block's last forward
 
@@ -209,18 +208,9 @@ class Trained(Weight):
     """Whether somebody dropped the gradient that a backward gave it."""
     return self.parameter.requires_grad and self.parameter.grad is None
 
-  def accumulator(self):
-    """The node that accumulates its gradients, which is another's after a conversion."""
-    now = self.parameter.dtype, self.parameter.device
-    if self.node_of != now:
-      self.node, self.node_of = torch.autograd.graph.get_gradient_edge(self.parameter).node, now
-    return self.node
-
   def hooks(self):
     """The dictionaries in which PyTorch keeps the parameter's hooks."""
     p = self.parameter
-    if p.requires_grad:
-      self.accumulator()  # compiled autograd could not find it
     if p._backward_hooks is None:
       p._backward_hooks = collections.OrderedDict()
     if p._post_accumulate_grad_hooks is None:
