@@ -360,7 +360,7 @@ class States(Case):
         with torch.no_grad():
           change()
           optimizer.refresh()
-          planes = next(iter(minnow_torch.plan.trained[id(model[0].fc.weight)].planes.values()))
+          planes = next(iter(minnow_torch.gradient.trained[id(model[0].fc.weight)].planes.values()))
           self.assertEqual(planes[1], (model[0].fc.weight._version, model[0].fc.weight.data_ptr()))
         self.current(model)
 
@@ -814,7 +814,7 @@ class Asked(Case):
       self.assertEqual(optimizer.skipped, 0)
       self.assertFalse(torch.equal(before, model[1].fc.weight))
       self.assertIsNone(seen())
-      left = weakref.ref(minnow_torch.plan.trained[id(model[1].fc.weight)])
+      left = weakref.ref(minnow_torch.gradient.trained[id(model[1].fc.weight)])
       del model, optimizer  # with a gradient that nobody took
       gc.collect()
       self.assertIsNone(left())

@@ -18,9 +18,8 @@ if not hasattr(torch.library, "custom_op"):
   raise ImportError(f"minnow_torch needs PyTorch 2.4 or newer, not {torch.__version__}")
 
 from .block import PRECISIONS, Block, ModelNew, block
-from .gradient import check
+from .gradient import check, forget
 from .optim import SGD, AdamW
-from .plan import forget
 
 __version__ = "0.4.0"
 __all__ = ["AdamW", "Block", "ModelNew", "PRECISIONS", "SGD", "block", "check", "forget"]

@@ -12,8 +12,8 @@ from torch.nn.modules import module as hooks
 from torch.nn.parallel import DistributedDataParallel
 
 from . import library
-from .gradient import Trained
-from .plan import MORE, plan as make_plan, trained
+from .gradient import Trained, trained
+from .plan import MORE, plan as make_plan
 
 # What products of float32 may read (kernels/types.h): the first, the default, has float32's accuracy on tensor cores.
 PRECISIONS = ("fp16x3", "fp32", "tf32", "fp16", "bf16")

@@ -9,7 +9,9 @@ import weakref
 import torch
 from torch.utils import _foreach_utils
 
-from .plan import Weight, trained
+from .library import PLAIN
+
+trained = weakref.WeakValueDictionary()  # the parameters in the charge of our optimizers (Trained), by id
 
 
 class Gradient(torch.Tensor):
@@ -165,14 +167,18 @@ def _without_rule(call, of_weight, rule, memory):
   of_weight.planes = None
 
 
-class Trained(Weight):
+STALE = -1, -1  # in place of a version and an address
+
+
+class Trained:
   """A parameter in the charge of an optimizer of ours, with what is kept of it besides torch.optim's state: the planes that
-  products read, and the floats of a parameter of 16 bits."""
+  products read in place of floats, and the floats of a parameter of 16 bits."""
 
   def __init__(self, parameter, optimizer):
-    self.planes, self.tensor, self.ref = {}, (lambda: parameter), weakref.ref(self)
-    self.parameter, self.optimizer = parameter, optimizer if optimizer is None else weakref.ref(optimizer)
-    self.flag = None  # where its backwards tell of values that are not finite, in the optimizer's flags
+    self.parameter, self.optimizer, self.ref = parameter, optimizer if optimizer is None else weakref.ref(optimizer), weakref.ref(self)
+    # By context: [memory, the version and address of the values whose planes are in it (None: there are none yet), the stream
+    # and the plan that they were made by].
+    self.planes = {}
     self.floats = self.floats_of = None
     self.step = self.rate = None  # its count of steps, which that _Rate counts
     self.plan = self.how = None  # of its Block's last forward
@@ -217,6 +223,31 @@ class Trained(Weight):
       p._post_accumulate_grad_hooks = collections.OrderedDict()
     return p._backward_hooks, p._post_accumulate_grad_hooks
 
+  def recall(self, plan, training):
+    """The weight's planes, and whether they are its values' still. The context's lock is held until they are made."""
+    weight, capturing = self.parameter, plan.context.capturing()
+    if capturing and not training:
+      return None, False
+    kept = self.planes.setdefault(plan.context, [None, None, None, plan])
+    if kept[0] is None or kept[0].numel() != plan.weight_planes or kept[0].device != plan.device:
+      kept[:] = plan.bytes(plan.weight_planes), None, None, plan
+    now, stream = (weight._version, weight.data_ptr()), plan.context.stream()
+    if type(weight.grad) in PLAIN:  # by which a fused optimizer may write the weight, which gives it no new version
+      now = STALE
+    ready = kept[1] == now is not STALE
+    if not ready:
+      kept[1:3] = None if capturing else now, stream  # in a capture nothing is computed yet
+    elif kept[2] != stream and not capturing:
+      made_in = torch.cuda.ExternalStream(kept[2], plan.device) if kept[2] else torch.cuda.default_stream(plan.device)
+      torch.cuda.current_stream(plan.device).wait_stream(made_in)
+      kept[2] = stream
+    return kept[0], ready
+
+  def forget(self):
+    """The planes are no longer those of the weight. Their memory stays, which CUDA graphs may have recorded."""
+    for kept in self.planes.values():
+      kept[1] = kept[1] and STALE
+
   def refresh(self):
     """Makes the floats and the planes of a parameter anew if it was written since, in the memory that CUDA graphs have
     recorded. A forward makes the planes."""
@@ -251,3 +282,12 @@ class Trained(Weight):
       planes[1] = now
     if self.floats_of:
       self.floats_of = now
+
+
+def forget():
+  """Lets go of the planes that are kept of weights in an optimizer's charge. A weight that is written between two steps is
+  noticed by its `_version`. What leaves that as it was is not noticed, and needs this call: writing through `.data`, NumPy,
+  DLPack or the storage, from another process, in a CUDA graph's replay, by torch._foreach_lerp_ on a GPU, or by a fused
+  optimizer of torch.optim's whose gradient no Block computed."""
+  for own in list(trained.values()):
+    own.forget()

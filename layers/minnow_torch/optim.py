@@ -9,9 +9,8 @@ import torch
 from torch.optim.optimizer import _global_optimizer_post_hooks, _global_optimizer_pre_hooks
 
 from .block import TAGS, _blocks
-from .gradient import Gradient, Trained
+from .gradient import Gradient, Trained, trained
 from .library import Kinds, new_call, place, written
-from .plan import trained
 
 
 # How many elements a weight has whose gradient is left, where there are other parameters than Blocks'; eight times as many in

@@ -1,7 +1,6 @@
-"""The block's calls for one set of sizes and types, and the planes of weights: what products read in place of floats."""
+"""The block's calls for one set of sizes and types."""
 import ctypes
 import functools
-import weakref
 
 import torch
 from torch.utils._python_dispatch import _disable_current_modes
@@ -108,13 +107,14 @@ class Plan:
         if keep == "weight":
           kept = planes = self.bytes(self.weight_planes)
           planes[-MORE:].zero_()  # not all of which is written
-        else:
-          planes, ready = recall(weight, own, self, save)
+        elif own is not None:
+          planes, ready = own.recall(self, save)
       of_weight.planes, of_weight.ready, of_weight.updated, call.y = place(planes), ready, own is not None, y.data_ptr()
       try:
         run(save, kept is None, planes is None, ready)
       except BaseException:
-        forget()  # planes that may not have been written
+        if own is not None:
+          own.forget()  # planes that may not have been written
         raise
     return y if y.dtype is self.out else y.to(self.out), x, saved, kept
 
@@ -148,8 +148,8 @@ class Plan:
       if need_x:
         (dtype, shape), ((weight,), (found,)) = self.gradients[0], self.weight.dense((weight,))
         dx = torch.empty(shape, dtype=dtype, device=self.device)
-        if self.weight_planes:
-          planes, ready = recall(weight, own, self, True)
+        if self.weight_planes and own is not None:
+          planes, ready = own.recall(self, True)
         call.dx = dx.data_ptr()
         of_weight.values, of_weight.planes, of_weight.ready, of_weight.updated = found, place(planes), ready, own is not None
       call.pair, call.nonfinite = dz.data_ptr(), flag
@@ -158,65 +158,3 @@ class Plan:
 
 
 plan = functools.lru_cache(128)(_disable_current_modes()(Plan))  # which is kept, and so never of fake tensors
-
-
-# ---- the planes of weights ----
-
-trained = weakref.WeakValueDictionary()  # the parameters in the charge of our optimizers, by id (gradient.py)
-_seen = {}  # other weights of forwards without gradients, by id
-STALE = -1, -1  # in place of a version and an address
-
-
-class Weight:
-  """The planes that are kept of a weight, by context: [memory, the version and address of the values whose planes are in it
-  (None: there are none yet), the stream and the plan that they were made by]."""
-
-  def __init__(self, weight):
-    self.planes, number = {}, id(weight)
-    self.tensor = weakref.ref(weight, lambda _: _seen.pop(number, None))
-
-  def recall(self, plan, training):
-    """The weight's planes, and whether they are its values' still. The context's lock is held until they are made."""
-    weight, capturing = self.tensor(), plan.context.capturing()
-    if capturing and not training:
-      return None, False
-    kept = self.planes.setdefault(plan.context, [None, None, None, plan])
-    if kept[0] is None or kept[0].numel() != plan.weight_planes or kept[0].device != plan.device:
-      kept[:] = plan.bytes(plan.weight_planes), None, None, plan
-    now, stream = (weight._version, weight.data_ptr()), plan.context.stream()
-    if type(weight.grad) in library.PLAIN:  # by which a fused optimizer may write the weight, which gives it no new version
-      now = STALE
-    ready = kept[1] == now is not STALE
-    if not ready:
-      kept[1:3] = None if capturing else now, stream  # in a capture nothing is computed yet
-    elif kept[2] != stream and not capturing:
-      made_in = torch.cuda.ExternalStream(kept[2], plan.device) if kept[2] else torch.cuda.default_stream(plan.device)
-      torch.cuda.current_stream(plan.device).wait_stream(made_in)
-      kept[2] = stream
-    return kept[0], ready
-
-  def forget(self):
-    """The planes are no longer those of the weight. Their memory stays, which CUDA graphs may have recorded."""
-    for kept in self.planes.values():
-      kept[1] = kept[1] and STALE
-
-
-def recall(weight, own, plan, training):
-  """The planes of a weight that `own` trains; those of another between forwards without gradients, but none in training,
-  where fused optimizers and CUDA graphs write it without a new version."""
-  if own is None:
-    if training or weight.is_inference() or not weight.is_leaf:
-      _seen.pop(id(weight), None)
-      return None, False
-    own = _seen.get(id(weight)) or _seen.setdefault(id(weight), Weight(weight))
-  return own.recall(plan, training)
-
-
-def forget():
-  """Lets go of what is kept of weights between forwards without gradients. A weight that is written between two of them
-  is noticed by its `_version`. What leaves that as it was is not noticed, and needs this call: writing through `.data`,
-  NumPy, DLPack or the storage, from another process, in a CUDA graph's replay, or by a fused optimizer of torch.optim's
-  whose gradient no Block computed."""
-  _seen.clear()
-  for own in list(trained.values()):
-    own.forget()
