@@ -260,7 +260,7 @@ def _forward(x, weight, bias, gamma, beta, *settings):
   y, taken, saved, kept = plan.forward(
       tensors[0], weight, at, own if led or not save else None, save, "x" if led else "weight" if keep else None)
   if led and kept is None:
-    kept = (taken.clone() if taken.data_ptr() == x.data_ptr() else taken).flatten().view(torch.uint8)
+    kept = taken.clone() if taken.data_ptr() == x.data_ptr() else taken
   return (y, x.new_empty(0, dtype=plan.real) if saved is None else saved,
           x.new_empty(0, dtype=torch.uint8) if kept is None else kept)
 
@@ -268,9 +268,10 @@ def _forward(x, weight, bias, gamma, beta, *settings):
 def _forward_fake(x, weight, bias, gamma, beta, *settings):
   *settings, save, keep, led = settings
   plan = make_plan(x.device, 2, *(int(n) for n in weight.shape[::-1]), x.dtype, weight.dtype, *settings)  # of any rows
-  kept = (x.shape[0] * x.shape[1] * plan.x_each + MORE * (plan.x_planes > 0)) if led else keep * plan.weight_planes
+  planes = x.shape[0] * x.shape[1] * plan.x_each + MORE if led else keep * plan.weight_planes
   return (x.new_empty(x.shape[0], weight.shape[0], dtype=plan.out),
-          x.new_empty(plan.saved_count(x.shape[0]) if save else 0, dtype=plan.real), x.new_empty(kept, dtype=torch.uint8))
+          x.new_empty(plan.saved_count(x.shape[0]) if save else 0, dtype=plan.real),
+          x.new_empty(x.shape, dtype=plan.x_type) if led and not plan.x_planes else x.new_empty(planes, dtype=torch.uint8))
 
 
 def _backward(dy, x, weight, gamma, beta, saved, planes, *settings):
@@ -288,6 +289,12 @@ def _backward_fake(dy, x, weight, gamma, beta, saved, planes, *settings):
           gamma.new_empty(gamma.shape), gamma.new_empty(gamma.shape), beta.new_empty(beta.shape))
 
 
+@torch.enable_grad()
+def _node(leaf):
+  """The one that accumulates its gradient. To keep it would keep the stream that it was made in, which a CUDA graph may not be of."""
+  return leaf.view_as(leaf).grad_fn.next_functions[0][0]
+
+
 def _leave(dy, kept, saved, weight, bias, gamma, beta, token, *settings):
   """dx of a Block that leads; its parameters' gradients are left, or stored where they belong. And a gradient of the Block's
   token, which keeps the operator in the graph."""
@@ -296,16 +303,13 @@ def _leave(dy, kept, saved, weight, bias, gamma, beta, token, *settings):
   token.grad, parameters = None, (weight, bias, gamma, beta)  # the token's would add up
   own = trained.get(id(weight))
   parts = own and own.leaves(plan, weight, parameters[1:], [p.data_ptr() for p in parameters])
-  x = kept if plan.x_planes else kept.view(plan.x_type).view(plan.x.kinds[0][1])
   dx, pair = (own if parts else Trained(weight, None)).backward(
-      plan, dy, x, weight, gamma, beta, saved, parts or 4 * [None], need_x)
-  with torch.enable_grad():  # not kept: a node goes on in the stream that it was made in, which a CUDA graph may not record
-    nodes = [p.view_as(p).grad_fn.next_functions[0][0] if p.requires_grad else None for p in parameters]
-  if parts and weight.requires_grad and _left(parts, nodes):
+      plan, dy, kept, weight, gamma, beta, saved, parts or 4 * [None], need_x)
+  if parts and weight.requires_grad and _left(parts, 4 * [_node(token)]):  # which is executed if all are
     pair.leave(parts, False)
   else:
     try:
-      wanted = [i for i, node in enumerate(nodes) if node is not None and torch._C._will_engine_execute_node(node)]
+      wanted = [i for i, p in enumerate(parameters) if p.requires_grad and torch._C._will_engine_execute_node(_node(p))]
     except RuntimeError as error:
       raise RuntimeError("minnow: a Block that was compiled for an optimizer of minnow_torch has no gradients for "
                          "torch.autograd.grad; without torch.compile it has") from error
@@ -321,12 +325,13 @@ def _leave_fake(dy, kept, saved, weight, bias, gamma, beta, token, *settings):
 # torch.compile must not record in CUDA graphs of its own what leaves gradients: their replays would leave nothing. A PyTorch
 # without the tag that says so, before 2.8, stores the gradients of compiled Blocks; it would drop the token's too.
 TAGS = [torch.Tag.cudagraph_unsafe] if hasattr(torch.Tag, "cudagraph_unsafe") else []
-# No argument has a default: PyTorch's caches on disk would take code of another version of the package for this one's.
+# PyTorch's caches on disk take code of another version of the package for this one's: no argument has a default, and an
+# operator whose arguments or results change gets another name.
 _settings = "int groups, float eps, float slope, str precision, ScalarType out, ScalarType taken"
 _operators = operators.Library("minnow", "DEF")
 _block = "x, Tensor weight, Tensor bias, Tensor gamma, Tensor beta, {}, bool save, bool keep, bool led", 3, _forward, _forward_fake
 for _name, _arguments, _results, *_functions in (
-    ("block", *_block), ("block_lead", *_block),
+    ("block", *_block), ("block_led", *_block),
     ("block_backward", "dy, Tensor x, Tensor weight, Tensor gamma, Tensor beta, Tensor saved, Tensor planes, {}, "
      "bool need_x, bool need_weight", 5, _backward, _backward_fake),
     ("block_leave", "dy, Tensor kept, Tensor saved, Tensor weight, Tensor bias, Tensor gamma, Tensor beta, Tensor token, {}, "
@@ -343,7 +348,7 @@ class _Compiled(torch.autograd.Function):
   @staticmethod
   def forward(ctx, x, weight, bias, gamma, beta, token, settings):
     ctx.settings, ctx.led, ctx.given = settings, token is not None, x.dtype
-    forward = torch.ops.minnow.block_lead if ctx.led else torch.ops.minnow.block
+    forward = torch.ops.minnow.block_led if ctx.led else torch.ops.minnow.block
     y, saved, kept = forward(x, weight, bias, gamma, beta, *settings, True, ctx.needs_input_grad[0], ctx.led)
     ctx.save_for_backward(None if ctx.led else x, weight, bias if ctx.led else None, gamma, beta, token, saved, kept)
     return y
