@@ -179,7 +179,7 @@ class _Optimizer:
 
   def _sort(self):
     """The parameters that have a gradient, by who updates them: C by what a backward left, [(pair, address of its rows, group,
-    rate, {place: what C gets of the parameter there}, [Trained])]; torch.optim by a stored gradient, {group: [parameter]}."""
+    rate, {place: what C gets of the parameter there}, [Trained])]; torch.optim by a stored gradient, {(group, type): [parameter]}."""
     left, updates, others, owns = {}, [], {}, self._own
     for number, group in enumerate(self.param_groups):
       serves = self._serves(group)
@@ -195,10 +195,11 @@ class _Optimizer:
               left[key] = [(grad.which, own)]
             continue
         if grad is not None:
-          others.setdefault(number, []).append(p)
+          others.setdefault((number, p.dtype), []).append(p)
     for (pair, number), items in left.items():
       if pair.plan.device != self.flag.device:
-        others.setdefault(number, []).extend([own.parameter for _, own in items])
+        for _, own in items:
+          others.setdefault((number, own.parameter.dtype), []).append(own.parameter)
         continue
       rows, group = pair.rows(), self.param_groups[number]
       names, found = self._moments(group), self._as_before(pair, number, items)
@@ -209,7 +210,7 @@ class _Optimizer:
         for which, own in items:
           entry = self._entry(pair.plan, which, own, names)
           if entry is None:
-            others.setdefault(number, []).append(own.parameter)
+            others.setdefault((number, own.parameter.dtype), []).append(own.parameter)
           else:
             entries, parts = found.setdefault(self._rate(number, own), ({}, []))
             entries[which] = entry
@@ -336,35 +337,33 @@ class _Optimizer:
     that C skips too, and on the CPU any."""
     if factor is not None:
       torch._foreach_mul_([p.grad for params in others.values() for p in params], factor)
-    groups, calls, fused = [], [], []
-    for number, params in others.items():
+    calls, rest = [], []
+    for (number, dtype), params in others.items():
       group = self.param_groups[number]
       for p in params:
         self._leave(p)
-      lists = self._lists(number, group, params) if self._serves(group) and isinstance(group["lr"], (float, int, torch.Tensor)) else None
-      serves = group["fused"] or (group["fused"] is None and not group["foreach"] and lists is not None)
-      groups.append({**group, "params": params, "fused": serves or group["fused"]})
-      if serves:
-        fused += params
-        calls += [(group, lists)] if lists else []
-    whole, skips = self.param_groups, self._skips if counted and all([group["fused"] for group in groups]) else None
+      lists = self._lists(number, group, dtype, params)
+      if lists:
+        calls.append((group, lists))
+      else:
+        rest.append({**group, "params": params})
+    skips = self._skips if counted and all([group["fused"] for group in rest]) else None
     if counted and (self.flag.device.type == "cpu" or (done and skips is None)):
       skips = None
       if int(self.flag):
         return
-    if len(calls) == len(groups):
-      for group, lists in calls:
-        self._optim_call(group, lists, skips)
-    else:
-      self.param_groups, self.found_inf = groups, skips
+    for group, lists in calls:
+      self._optim_call(group, lists, skips)
+      written(lists[0])  # which the kernels do not
+    if rest:
+      whole, self.param_groups, self.found_inf = self.param_groups, rest, skips
       try:
         with torch.set_grad_enabled(self.defaults["differentiable"]):
           self._optim_step()
       finally:
         self.param_groups = whole
         del self.found_inf
-    if fused:
-      written(fused)  # which the kernels do not
+      written([p for group in rest if group["fused"] for p in group["params"]])
 
   def _leave(self, p):
     """From now on torch.optim updates this parameter."""
@@ -377,31 +376,27 @@ class _Optimizer:
         own.floats = own.floats_of = None
         state.update({name: t.to(p.dtype) for name, t in state.items() if name != "step"})
 
-  def _lists(self, number, group, params):
+  def _lists(self, number, group, dtype, params):
     """The parameters, their gradients and, by name, their states, as torch.optim's fused kernels take them; None if these, which
-    look at no sizes, may not have them, and [] if torch.optim has states to begin or types to sort."""
-    names, count = self._moments(group), len(params)
-    names = (*names, "step") if self.COUNTS else names
-    states = [self.state[p] for p in params] if names else []
-    if not self.COUNTS and names:  # which it would not begin with 0
-      for p, state in zip(params, states):
-        if state.get(names[0]) is None:
-          state[names[0]] = torch.zeros_like(p)
-    tensors = [*params, *[p.grad.values if type(p.grad) is Gradient else p.grad for p in params],
-               *[state.get(name) for name in names for state in states if state]]
-    if any([t is None for t in tensors]):
+    look at no sizes, may not have them."""
+    if not self._serves(group) or group["foreach"] or group["fused"] is False or not isinstance(group["lr"], (float, int, torch.Tensor)):
       return None
-    known, kinds = [*map(id, params), len(tensors)], self._kinds.get(number, (None, None))
-    if kinds[0] != known:
-      if not all([p.is_floating_point() and (p.device.type == "cuda" or (p.device.type == "cpu" and p.dtype.itemsize > 2)) for p in params]):
+    names, known, device, count = self._moments(group), [*map(id, params)], params[0].device, len(params)
+    names = ("step", *names) if self.COUNTS else names
+    key = number, dtype, names
+    if self._kinds.get(key, (None,))[0] != known:
+      if not dtype.is_floating_point or device.type not in ("cpu", "cuda") or (device.type == "cpu" and dtype.itemsize == 2) or (
+          self.flag is not None and device != self.flag.device):
         return None
-      if len({p.dtype for p in params}) > 1 or (self.flag is not None and params[0].device != self.flag.device):
-        return []
-      kinds = self._kinds[number] = known, Kinds(params[0].device, *2 * [(p.dtype, p.shape) for p in params], *[
-          _COUNT if name == "step" else (p.dtype, p.shape) for name in names for p, state in zip(params, states) if state])
-    if kinds[1].addresses(tensors) is None:
-      return None
-    return [tensors[i:i + count] for i in range(0, len(tensors), count)] if all(states) else []
+      self._kinds[key] = known, Kinds(device, *2 * [(dtype, p.shape) for p in params], *[
+          _COUNT if name == "step" else (dtype, p.shape) for name in names for p in params])
+    states = [self.state[p] for p in params] if names else []
+    for p, state in zip(params, states):
+      if not state or state.get(names[0], p) is None:
+        state.update({name: torch.zeros_like(p) if name != "step" else torch.zeros((), device=device, dtype=_COUNT[0]) for name in names})
+    tensors = [*params, *[p.grad.values if type(p.grad) is Gradient else p.grad for p in params],
+               *[state.get(name) for name in names for state in states]]
+    return self._kinds[key][1].addresses(tensors) and [tensors[i:i + count] for i in range(0, len(tensors), count)]
 
   # ---- the norm ----
 
@@ -494,7 +489,7 @@ class AdamW(_Optimizer, torch.optim.AdamW):
     return "exp_avg", "exp_avg_sq"
 
   def _optim_call(self, group, lists, skips):
-    params, grads, first, second, steps = lists
+    params, grads, steps, first, second = lists
     beta1, beta2 = group["betas"]
     torch._foreach_add_(steps, 1)
     torch._fused_adamw_(params, grads, first, second, [], steps, amsgrad=False, lr=group["lr"], beta1=beta1, beta2=beta2,
