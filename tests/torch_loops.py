@@ -94,6 +94,8 @@ BACKWARD = [
     "l = loss({i}); optimizer.step(); l.backward()",
     "l = loss({i}); g = torch.autograd.grad(l, {p}, create_graph=True)[0]; (l + 0.1 * g.square().sum()).backward()",
     "loss({i}).backward(create_graph=True)",
+    "result = torch.autograd.grad(loss({i}), [{p}, {q}], torch.eye(3, dtype=torch.float64)[0], is_grads_batched=True, allow_unused=True)",
+    "result = torch.autograd.functional.jacobian(lambda x: model(x).sum(0), data[{i}][0], vectorize=True); loss({j}).backward()",
     "l = loss({i})\nwith torch.no_grad(): {r}.mul_(0.9)\nl.backward()"]  # of which gn.bias is an error, as saved tensors are
 STEP = ["optimizer.step()"] * 8 + [
     "optimizer.step(); optimizer.step()", "optimizer.step(closure)", "optimizer.step(lambda: loss({i}))",
