@@ -507,6 +507,18 @@ class Fallback(Case):
         ratios.append((gradients(Block, False) - exact).norm() / (gradients(Model, False) - exact).norm())
       self.assertLess(sorted(ratios)[4], 1.25)
 
+  def test_first_gradients_under_autocast(self):
+    """What second ones need of a converted x adds nothing to them."""
+    for device in DEVICES:
+      model = torch.nn.Sequential(Block(16, 32, 4), Block(32, 32, 4)).to(device)
+      with torch.autocast(device, torch.float16):
+        y = model(torch.randn(12, 16, device=device).to(torch.bfloat16))
+      with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU]) as profiled:
+        y.float().sum().backward()
+      names = {event.name for event in profiled.events()}
+      self.assertIn("_PlaceBackward", names)
+      self.assertFalse(names & {"aten::zeros", "aten::add_"})
+
   def test_no_library(self):
     code = ("import sys, torch, warnings; sys.path[:0] = [sys.argv[1]]; import minnow_torch as m; b = m.Block(8, 8, 2);"
             "x = torch.randn(3, 8); b(x); eager = sys.modules['minnow_torch.block']._eager;"
