@@ -213,7 +213,8 @@ class _Function(torch.autograd.Function):
     return dx if dx is None or dx.dtype is plan.given else dx.to(plan.given), *others, *4 * (None,)
 
 
-_apply = super(torch.autograd.Function, _Function).apply  # without Function's own look for functorch
+# Without Function's own look for functorch.
+_apply, _place = (super(torch.autograd.Function, kind).apply for kind in (_Function, _Place))
 
 
 def _trained(x):
@@ -230,7 +231,7 @@ def _run(plan, at, tensors):
       parts = own.leaves(plan, weight, (bias, gamma, beta), at[1:])
     if parts is None and own is not None:
       own.forget()  # another optimizer may write the weight
-    place = _Place.apply(x) if plan.x_type is not plan.given and x.requires_grad else None
+    place = _place(x) if plan.x_type is not plan.given and x.requires_grad else None
     return _apply(x, weight, bias, gamma, beta, plan, at, parts, place)
   return plan.forward(x, weight, at, own, False, None)[0]
 

@@ -13,7 +13,7 @@ from .gradient import Gradient, Trained, trained
 from .library import Kinds, new_call, place, written
 
 
-# How many elements a weight has whose gradient is left, where there are other parameters than Blocks'; eight times as many in
+# How many elements a weight has whose gradient is left, where there are other parameters than Blocks'; four times as many in
 # compiled code, in which leaving it costs more of the host's time.
 LEAST = {"cpu": 2**17, "cuda": 2**22}
 
@@ -112,7 +112,7 @@ class _Optimizer:
     self._least = LEAST if len({own for _, parts in blocks for own in parts}) < len(self._own) else {}
     for block, parts in blocks:
       weight = parts[0].parameter
-      if TAGS and weight.device.type in ("cpu", "cuda") and self._leaves(weight, 8) and self._open(weight.device):
+      if TAGS and weight.device.type in ("cpu", "cuda") and self._leaves(weight, 4) and self._open(weight.device):
         token = torch.zeros((), device=weight.device, requires_grad=True)
         block._follow(token, [of for own in parts for of in own.hooks()])
 
