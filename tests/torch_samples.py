@@ -158,7 +158,7 @@ class Optimizers(test_torch.Case):
           self.assertEqual(*found)
         count += 1
     print(f"{count} refusals", end=" ... ", file=sys.stderr)
-    self.assertGreater(count, 10)
+    self.assertGreaterEqual(count, 10)
 
 
 if __name__ == "__main__":
