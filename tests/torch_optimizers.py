@@ -2,6 +2,7 @@
 
     MINNOW_LIBRARY=build/libminnow.so python3 tests/torch_optimizers.py"""
 import copy
+import functools
 import gc
 import inspect
 import io
@@ -177,6 +178,60 @@ class Same(Case):
       for precision in PRECISIONS[device]:
         with self.subTest(precision=precision):
           self.compare(device, one, rule, precision, steps=6, clip=1, rows=rows)
+
+  def test_clipped_gradients_that_stay(self):
+    """A second step, a second backward and a look meet gradients that are clipped, the Block's as the others'."""
+    for device, rule, after in self.each(RULES, ("step", "backward", "look", "another optimizer", "no clipping")):
+      name, options = RULES[rule]
+      theirs = several(Model).to(device).double()
+      own = several(Block).to(device).double()
+      own.load_state_dict(theirs.state_dict())
+      x, found = torch.randn(8, 32, dtype=torch.float64, device=device), []
+      for model, module in (own, minnow_torch), (theirs, torch.optim):
+        make = functools.partial(getattr(module, name), [*model.parameters()], **options)
+        optimizer = make(clip_grad_norm=0.05) if model is own else make()
+
+        def step(clipped=True):
+          if model is theirs and clipped:
+            nn.utils.clip_grad_norm_(model.parameters(), 0.05)
+          optimizer.step()
+
+        model(x).square().sum().backward()
+        step()
+        if after == "no clipping":
+          optimizer.clip_grad_norm = None
+          step(False)
+        elif after == "another optimizer":
+          make().step()
+        elif after != "look":
+          if after == "backward":
+            model(x).square().sum().backward()
+          step()
+        found.append([*model.parameters(), *(p.grad for p in model.parameters())])
+      for a, b in zip(*found):
+        self.near(a.detach(), b.detach(), 1e-9)
+
+  def test_gradients_of_other_kinds(self):
+    """Complex and sparse ones are clipped, and updated, by torch.optim."""
+    for device, in self.each():
+      found = []
+      for module in minnow_torch, torch.optim:
+        torch.manual_seed(5)
+        table, other = nn.Embedding(5, 3, sparse=True, device=device), nn.Parameter(torch.ones(2, dtype=torch.cdouble, device=device))
+        parameters, more = [table.weight, other], {"clip_grad_norm": 0.5} if module is minnow_torch else {}
+        optimizer = module.SGD(parameters, lr=0.1, momentum=0.9, **more)
+        optimizer.state["a note"] = 5
+        optimizer.load_state_dict(optimizer.state_dict())
+        for _ in range(3):
+          optimizer.zero_grad()
+          (table(torch.tensor([0, 2], device=device)).square().sum() + other.abs().square().sum()).backward()
+          if module is torch.optim:
+            nn.utils.clip_grad_norm_(parameters, 0.5)
+          optimizer.step()
+        found.append([*parameters, optimizer.state[table.weight]["momentum_buffer"].to_dense()])
+        self.assertTrue(optimizer.state[table.weight]["momentum_buffer"].is_sparse)
+      for a, b in zip(*found):
+        self.assertLess((a - b).abs().max().item(), 1e-6)
 
   def test_200_steps(self):
     for device, rule in self.each(RULES):
@@ -699,8 +754,10 @@ class Asked(Case):
   def test_options(self):
     """What minnow's update has not is torch.optim's, from the start and set later."""
     for device, (rule, option, value) in self.each((("SGD", "dampening", 0.5), ("Nesterov", "maximize", True), ("SGD", "foreach", True),
-                                                    ("AdamW", "amsgrad", True), ("AdamW", "maximize", True), ("SGD", "fused", False))):
-      self.equal(device, rule, lambda *given: losses(*given), **{option: value})
+                                                    ("AdamW", "amsgrad", True), ("AdamW", "maximize", True), ("SGD", "fused", False),
+                                                    ("AdamW", "decoupled_weight_decay", False))):
+      if option != "decoupled_weight_decay":  # of a group alone
+        self.equal(device, rule, lambda *given: losses(*given), **{option: value})
 
       def later(model, optimizer, data):
         losses(model, optimizer, data[:2])

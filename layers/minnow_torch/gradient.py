@@ -73,12 +73,12 @@ class Pair:
   """What a backward leaves: dz and x, of which the weight's gradient is the product, and column sums behind dz, which are the
   vectors' gradients. `parts`: references to the Trained weight, bias, gamma and beta, None for those without a gradient here.
   They are weak, since a parameter's .grad, which leads here, is nothing that Python's garbage collector looks through."""
-  __slots__ = "plan", "x", "version", "copy", "dz", "parts", "made"
+  __slots__ = "plan", "x", "version", "copy", "dz", "parts", "made", "factor"
   checked = False
 
   def __init__(self, plan, x, dz, parts):
     self.plan, self.x, self.version, self.copy, self.dz = plan, x, x._version, None, dz
-    self.parts, self.made = [own and own.ref for own in parts], {}
+    self.parts, self.made, self.factor = [own and own.ref for own in parts], {}, None  # that the gradients were clipped by
 
   def rows(self):
     """Where x as taken or its planes are. The caller's x has to be as it was."""
@@ -116,7 +116,7 @@ class Pair:
       self.update(self.rows(), {i: (to, None, None, None, to) for i, to in at.items()}, lambda *call: _without_rule(*call, at[which]))
       found = made.pop(which)
       self.made = {(i, where): t for i, t in made.items()}
-    return found.to(plan.own)
+    return (found if self.factor is None else found * self.factor).to(plan.own)
 
   def square(self, which):
     """The square of the norm of the gradients in these places, without the weight's where that is faster."""
@@ -131,7 +131,8 @@ class Pair:
 
     self.update(self.rows(), {i: (grams.data_ptr(), *4 * (None,)) for i in which}, fill)
     of_weight, sums = grams[:2 * rows * rows].view(2, -1), grams[2 * rows * rows:]
-    return (torch.dot(*of_weight) + torch.dot(sums, sums)).clamp_(min=0)
+    found = (torch.dot(*of_weight) + torch.dot(sums, sums)).clamp_(min=0)
+    return found if self.factor is None else found * self.factor.square()
 
   def leave(self, parts, given=True):
     """Leaves the gradients of these, which are its parts, to somebody's asking. `given`: the rows may be the caller's."""

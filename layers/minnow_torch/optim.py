@@ -13,7 +13,7 @@ from .gradient import Gradient, Trained, trained
 from .library import Kinds, new_call, place, written
 
 
-# How many elements a weight has whose gradient is left, where there are other parameters than Blocks'; four times as many in
+# How many elements a weight has whose gradient is left, where there are other parameters than Blocks'; eight times as many in
 # compiled code, in which leaving it costs more of the host's time.
 LEAST = {"cpu": 2**17, "cuda": 2**22}
 
@@ -83,7 +83,7 @@ class _Optimizer:
     super().__setstate__(state)
     self._rates = {}
     for of in self.state.values():
-      if torch.is_tensor(of.get("step")):
+      if isinstance(of, dict) and torch.is_tensor(of.get("step")):
         of["step"] = of["step"].clone()  # which in the original is a _Rate's
     self._take()
 
@@ -112,7 +112,7 @@ class _Optimizer:
     self._least = LEAST if len({own for _, parts in blocks for own in parts}) < len(self._own) else {}
     for block, parts in blocks:
       weight = parts[0].parameter
-      if TAGS and weight.device.type in ("cpu", "cuda") and self._leaves(weight, 4) and self._open(weight.device):
+      if TAGS and weight.device.type in ("cpu", "cuda") and self._leaves(weight, 8) and self._open(weight.device):
         token = torch.zeros((), device=weight.device, requires_grad=True)
         block._follow(token, [of for own in parts for of in own.hooks()])
 
@@ -126,7 +126,6 @@ class _Optimizer:
     if self.flag is None or (self.flag.device != device and not self._begun and not self._rates):
       self.flag, self._rates = torch.zeros(1, dtype=torch.int32, device=device), {}
       self._skipped = torch.zeros(1, dtype=torch.int64, device=device)
-      self._scale = torch.ones(1, dtype=torch.float64, device=device)
       self._skips = self.flag.view(torch.float32)[0]  # which the flag's bits are
       self._told, self._seen = torch.zeros(1, dtype=torch.int64, device="cpu", pin_memory=device.type == "cuda"), 0
       self._told_value = ctypes.c_int64.from_address(self._told.data_ptr())
@@ -162,15 +161,16 @@ class _Optimizer:
     factor = None if self.clip_grad_norm is None else self._norm()
     updates, others = self._sort()
     counted, done = bool(updates or self.__dict__.get("_places")), []
-    scale = self._clip(factor) if factor is not None and counted else None
+    if factor is not None:
+      self._clip(factor, updates, others, counted)
     if counted:
       self._count(updates)
     for pair, at, group, rate, entries, parts in updates:
       done += [(own, pair.plan.context) for own in parts]
       weight = pair.parts[0]().planes.get(pair.plan.context) if 0 in entries else None
-      pair.update(at, entries, lambda *call: self._fill(*call, rate, group, scale, weight))
+      pair.update(at, entries, lambda *call: self._fill(*call, rate, group, place(pair.factor), weight))
     if others:
-      self._others(others, counted, bool(done), factor)
+      self._others(others, counted, bool(done))
     if counted:
       self._end(done)
     return loss
@@ -332,11 +332,9 @@ class _Optimizer:
   # ---- what torch.optim updates ----
 
   @torch.no_grad()
-  def _others(self, others, counted, done, factor):
+  def _others(self, others, counted, done):
     """By its fused kernels where they serve, which know how to skip a step on the device. Where they do not, a step is skipped
     that C skips too, and on the CPU any."""
-    if factor is not None:
-      torch._foreach_mul_([p.grad for params in others.values() for p in params], factor)
     calls, rest = [], []
     for (number, dtype), params in others.items():
       group = self.param_groups[number]
@@ -393,6 +391,8 @@ class _Optimizer:
     states = [self.state[p] for p in params] if names else []
     for p, state in zip(params, states):
       if not state or state.get(names[0], p) is None:
+        if p.grad.layout is not torch.strided:
+          return None
         state.update({name: torch.zeros_like(p) if name != "step" else torch.zeros((), device=device, dtype=_COUNT[0]) for name in names})
     tensors = [*params, *[p.grad.values if type(p.grad) is Gradient else p.grad for p in params],
                *[state.get(name) for name in names for state in states]]
@@ -414,16 +414,20 @@ class _Optimizer:
       squares.append(pair.square([grad.which for grad in grads]))
     if not stored and not squares:
       return None
+    stored = [torch.view_as_real(g) if g.is_complex() else g.coalesce().values() if g.is_sparse else g for g in stored]
     norms = torch._foreach_norm(stored, 2, torch.float64) if stored else ()
     self.grad_norm = torch.linalg.vector_norm(torch.stack([*norms, *[square.sqrt() for square in squares]]))
     return (self.clip_grad_norm / (self.grad_norm + 1e-6)).clamp_(max=1)
 
   @torch.no_grad()
-  def _clip(self, factor):
-    """Where the factor is for C. A norm that is not finite skips the step."""
-    self._scale.copy_(factor)
-    self._flags.view(torch.float32)[0].copy_(self.grad_norm * 0)  # NaN, whose bits are a flag that is set, or 0
-    return self._scale.data_ptr()
+  def _clip(self, factor, updates, others, counted):
+    """Multiplies the gradients by it, also those that are left. A norm that is not finite skips the step."""
+    for params in others.values():
+      torch._foreach_mul_([p.grad for p in params], factor)
+    for pair in {pair for pair, *_ in updates}:
+      pair.factor = factor if pair.factor is None else factor * pair.factor
+    if counted:
+      self._flags.view(torch.float32)[0].copy_(self.grad_norm * 0)  # NaN, whose bits are a flag that is set, or 0
 
   # ---- for users ----
 
@@ -478,12 +482,13 @@ class AdamW(_Optimizer, torch.optim.AdamW):
   def state_dict(self):
     """Each parameter's count of steps is its own there."""
     found = super().state_dict()
-    found["state"] = {i: {**state, "step": state["step"].clone()} if "step" in state else state
+    found["state"] = {i: {**state, "step": state["step"].clone()} if isinstance(state, dict) and "step" in state else state
                       for i, state in found["state"].items()}
     return found
 
   def _serves(self, group):
-    return not (group["maximize"] or group["differentiable"] or group["amsgrad"])
+    return not (group["maximize"] or group["differentiable"] or group["amsgrad"] or
+                not group.get("decoupled_weight_decay", True))
 
   def _moments(self, group):
     return "exp_avg", "exp_avg_sq"
