@@ -279,8 +279,8 @@ def _forward_fake(x, weight, bias, gamma, beta, *settings):
 def _backward(dy, x, weight, gamma, beta, saved, planes, *settings):
   *settings, need_x, need_weight = settings
   plan = _operate(x, weight, (gamma, beta), tuple(settings))
-  made = plan.backward(dy, x, weight, gamma, beta, saved, planes if planes.numel() else None, (need_x, need_weight, True, True, True),
-                       trained.get(id(weight)))
+  made = plan.backward(dy, x, weight, gamma, beta, saved, planes if planes.numel() else None,
+                       (need_x, need_weight, True, True, True), trained.get(id(weight)))
   return tuple(like.new_empty(0) if t is None else t.to(like.dtype)
                for t, like in zip(made, (x, weight, gamma, gamma, beta)))
 
@@ -293,7 +293,8 @@ def _backward_fake(dy, x, weight, gamma, beta, saved, planes, *settings):
 
 @torch.enable_grad()
 def _node(leaf):
-  """The one that accumulates its gradient. To keep it would keep the stream that it was made in, which a CUDA graph may not be of."""
+  """The node that accumulates this leaf's gradient. Nobody keeps it: it works in the stream in which it was made, and a CUDA
+  graph records another."""
   return leaf.view_as(leaf).grad_fn.next_functions[0][0]
 
 
@@ -307,7 +308,7 @@ def _leave(dy, kept, saved, weight, bias, gamma, beta, token, *settings):
   parts = own and own.leaves(plan, weight, parameters[1:], [p.data_ptr() for p in parameters])
   dx, pair = (own if parts else Trained(weight, None)).backward(
       plan, dy, kept, weight, gamma, beta, saved, parts or 4 * [None], need_x)
-  if parts and weight.requires_grad and _left(parts, 4 * [_node(token)]):  # which is executed if all are
+  if parts and weight.requires_grad and _left(parts, 4 * [_node(token)]):  # autograd stores the token's gradient if all
     pair.leave(parts, False)
   else:
     try:
@@ -338,7 +339,8 @@ for _name, _arguments, _results, *_functions in (
      "bool need_x, bool need_weight", 5, _backward, _backward_fake),
     ("block_leave", "dy, Tensor kept, Tensor saved, Tensor weight, Tensor bias, Tensor gamma, Tensor beta, Tensor token, {}, "
      "ScalarType given, bool need_x", 2, _leave, _leave_fake)):
-  _operators.define(f"{_name}(Tensor {_arguments.format(_settings)}) -> ({', '.join(['Tensor'] * _results)})", tags=() if _results == 5 or _name == "block" else TAGS)
+  _operators.define(f"{_name}(Tensor {_arguments.format(_settings)}) -> ({', '.join(['Tensor'] * _results)})",
+                    tags=TAGS if _name in ("block_led", "block_leave") else ())
   for _device in "CPU", "CUDA":
     _operators.impl(_name, _functions[0], _device)
   operators.register_fake(f"minnow::{_name}", _functions[1])

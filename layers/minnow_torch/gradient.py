@@ -176,7 +176,8 @@ class Trained:
   products read in place of floats, and the floats of a parameter of 16 bits."""
 
   def __init__(self, parameter, optimizer):
-    self.parameter, self.optimizer, self.ref = parameter, optimizer if optimizer is None else weakref.ref(optimizer), weakref.ref(self)
+    self.parameter, self.ref = parameter, weakref.ref(self)
+    self.optimizer = optimizer if optimizer is None else weakref.ref(optimizer)
     # By context: [memory, the version and address of the values whose planes are in it (None: there are none yet), the stream
     # and the plan that they were made by].
     self.planes = {}

@@ -91,13 +91,16 @@ class Kinds:
     return tensors, found
 
 
+LISTS = torch.__version__ >= (2, 8)
+
+
 def written(tensors):
   """They have values that PyTorch did not see written: new versions. PyTorch 2.4 takes one at a time."""
-  try:
+  if LISTS:
     torch._C._increment_version(tensors)
-  except RuntimeError:
+  else:
     for t in tensors:
-      torch._C._increment_version(t)
+      torch.autograd.graph.increment_version(t)
 
 
 def place(t):

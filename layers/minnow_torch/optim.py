@@ -179,7 +179,8 @@ class _Optimizer:
 
   def _sort(self):
     """The parameters that have a gradient, by who updates them: C by what a backward left, [(pair, address of its rows, group,
-    rate, {place: what C gets of the parameter there}, [Trained])]; torch.optim by a stored gradient, {(group, type): [parameter]}."""
+    rate, {place: what C gets of the parameter there}, [Trained])]; torch.optim by a stored gradient, {(group's number, type):
+    [parameter]}."""
     left, updates, others, owns = {}, [], {}, self._own
     for number, group in enumerate(self.param_groups):
       serves = self._serves(group)
@@ -272,7 +273,8 @@ class _Optimizer:
     state = self.state[own.parameter]
     if not self._counted(own, state, rates):
       steps = float(state.get("step", 0))
-      rates[:] = [rate for rate in rates if rate.steps._version == 0 and (not rate.begun or any(of.rate is rate for of in rate.members))]
+      rates[:] = [rate for rate in rates
+                  if rate.steps._version == 0 and (not rate.begun or any(of.rate is rate for of in rate.members))]
       rate = next((rate for rate in rates if rate.holds(steps)), None)
       if rate is None:
         rates.append(rate := _Rate(self, steps, 2 * len(self.param_groups[number]["params"])))
@@ -377,14 +379,15 @@ class _Optimizer:
   def _lists(self, number, group, dtype, params):
     """The parameters, their gradients and, by name, their states, as torch.optim's fused kernels take them; None if these, which
     look at no sizes, may not have them."""
-    if not self._serves(group) or group["foreach"] or group["fused"] is False or not isinstance(group["lr"], (float, int, torch.Tensor)):
+    if (not self._serves(group) or group["foreach"] or group["fused"] is False or
+        not isinstance(group["lr"], (float, int, torch.Tensor))):
       return None
     names, known, device, count = self._moments(group), [*map(id, params)], params[0].device, len(params)
     names = ("step", *names) if self.COUNTS else names
     key = number, dtype, names
     if self._kinds.get(key, (None,))[0] != known:
-      if not dtype.is_floating_point or device.type not in ("cpu", "cuda") or (device.type == "cpu" and dtype.itemsize == 2) or (
-          self.flag is not None and device != self.flag.device):
+      if (not dtype.is_floating_point or device.type not in ("cpu", "cuda") or (device.type == "cpu" and dtype.itemsize == 2) or
+          (self.flag is not None and device != self.flag.device)):
         return None
       self._kinds[key] = known, Kinds(device, *2 * [(dtype, p.shape) for p in params], *[
           _COUNT if name == "step" else (dtype, p.shape) for name in names for p in params])
@@ -393,7 +396,8 @@ class _Optimizer:
       if not state or state.get(names[0], p) is None:
         if p.grad.layout is not torch.strided:
           return None
-        state.update({name: torch.zeros_like(p) if name != "step" else torch.zeros((), device=device, dtype=_COUNT[0]) for name in names})
+        state.update({name: torch.zeros((), dtype=_COUNT[0], device=device) if name == "step" else torch.zeros_like(p)
+                      for name in names})
     tensors = [*params, *[p.grad.values if type(p.grad) is Gradient else p.grad for p in params],
                *[state.get(name) for name in names for state in states]]
     return self._kinds[key][1].addresses(tensors) and [tensors[i:i + count] for i in range(0, len(tensors), count)]
