@@ -4,8 +4,8 @@
  * a message; the codes are the command's exit codes, from sysexits.h. For a broken invariant of our own
  * MN_REQUIRE aborts with file, line and condition, in release builds too.
  *
- * This lives in kernels/, the lowest folder, because the kernels return it and may not include a header above
- * them. */
+ * This lives in kernels/, the lowest folder, because the kernels return it. Of the headers above them they
+ * include train/minnow.h alone, by this one: the public types, which include nothing of ours. */
 #ifndef MN_KERNELS_STATUS_H
 #define MN_KERNELS_STATUS_H
 
