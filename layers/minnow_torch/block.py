@@ -13,7 +13,7 @@ from torch.nn.parallel import DistributedDataParallel
 
 from . import library
 from .gradient import Trained, trained
-from .plan import MORE, plan as make_plan
+from .plan import plan as make_plan
 
 # What products of float32 may read (kernels/types.h): the first, the default, has float32's accuracy on tensor cores.
 PRECISIONS = ("fp16x3", "fp32", "tf32", "fp16", "bf16")
@@ -74,13 +74,6 @@ def _choose(tensors, groups, eps, precision):
 _plans = {}  # by what they depend on
 
 
-def _made(key, x, weight, settings):
-  if len(_plans) == 128:
-    del _plans[next(iter(_plans))]
-  plan = _plans[key] = make_plan(x.device, *x.shape, len(weight), x.dtype, weight.dtype, *settings)
-  return plan
-
-
 def _planned(tensors, groups, eps, slope, precision):
   """(plan, addresses, tensors) of a call on these, which may be converted; or None, and why minnow does not serve them."""
   x, weight, _, gamma, _ = tensors
@@ -89,12 +82,12 @@ def _planned(tensors, groups, eps, slope, precision):
     how = groups, eps, slope, precision, torch.is_autocast_enabled(kind) and torch.get_autocast_dtype(kind)
     if own is not None and own.how == how:  # most often it is the last one again
       at = own.plan.arguments.addresses(tensors)
-      if at is not None:
+      if at is not None and own.plan.least <= x.size(0) < 2**30:
         return own.plan, at, tensors
-    key = x.shape, x.dtype, x.device, weight.shape, weight.dtype, gamma.dtype, how
+    key = x.shape[1:], x.dtype, x.device, weight.shape, weight.dtype, gamma.dtype, how
     plan = _plans.get(key)
     at = plan and plan.arguments.addresses(tensors)
-    if at is not None:
+    if at is not None and plan.least <= x.size(0) < 2**30:
       if own is not None:
         own.plan, own.how = plan, how
       return plan, at, tensors
@@ -104,7 +97,9 @@ def _planned(tensors, groups, eps, slope, precision):
   others = [type(t).__name__ for t in tensors if type(t) not in library.PLAIN]
   if types is None or others:
     return None, why or f"a tensor of type {others[0]} is not served", None
-  plan = _made(key, x, weight, (groups, eps, slope, *types))
+  if len(_plans) == 128:
+    del _plans[next(iter(_plans))]
+  plan = _plans[key] = make_plan(x.device, *weight.shape[::-1], x.dtype, weight.dtype, groups, eps, slope, *types)
   tensors, at = plan.arguments.dense(tensors)
   return plan, at, tensors
 
@@ -238,23 +233,11 @@ def _run(plan, at, tensors):
 
 # ---- operators for torch.compile and its like ----
 
-def _operate(x, weight, vectors, settings):
-  """The plan of an operator's call."""
-  key = x.shape, x.dtype, x.device, weight.shape, weight.dtype, settings
-  plan = _plans.get(key)
-  if plan is None:
-    why = _misfit(x, weight, *settings[:2], vectors)
-    if why:
-      raise RuntimeError(f"minnow: {why}")
-    plan = _made(key, x, weight, settings)
-  return plan
-
-
 def _forward(x, weight, bias, gamma, beta, *settings):
   """y; z with mean and rstd if `save`; and planes of the weight, if `keep`, or, of a Block that leads, which leaves its
   gradients, planes of x or a copy, since code that is generated around the operators may write over x. Empty for none."""
   *settings, save, keep, led = settings
-  plan = _operate(x, weight, (bias, gamma, beta), tuple(settings))
+  plan = make_plan(x.device, *weight.shape[::-1], x.dtype, weight.dtype, *settings)
   tensors, at = plan.arguments.dense((x, weight, bias, gamma, beta))
   own = trained.get(id(weight))
   if own is not None and save and not led:
@@ -269,16 +252,16 @@ def _forward(x, weight, bias, gamma, beta, *settings):
 
 def _forward_fake(x, weight, bias, gamma, beta, *settings):
   *settings, save, keep, led = settings
-  plan = make_plan(x.device, 2, *(int(n) for n in weight.shape[::-1]), x.dtype, weight.dtype, *settings)  # of any rows
-  planes = x.shape[0] * x.shape[1] * plan.x_each + MORE if led else keep * plan.weight_planes
+  plan = make_plan(x.device, *(int(n) for n in weight.shape[::-1]), x.dtype, weight.dtype, *settings)
+  planes = plan.x_bytes(x.shape[0]) if led else keep * plan.weight_planes
   return (x.new_empty(x.shape[0], weight.shape[0], dtype=plan.out),
           x.new_empty(plan.saved_count(x.shape[0]) if save else 0, dtype=plan.real),
-          x.new_empty(x.shape, dtype=plan.x_type) if led and not plan.x_planes else x.new_empty(planes, dtype=torch.uint8))
+          x.new_empty(x.shape, dtype=plan.x_type) if led and not plan.x_each else x.new_empty(planes, dtype=torch.uint8))
 
 
 def _backward(dy, x, weight, gamma, beta, saved, planes, *settings):
   *settings, need_x, need_weight = settings
-  plan = _operate(x, weight, (gamma, beta), tuple(settings))
+  plan = make_plan(x.device, *weight.shape[::-1], x.dtype, weight.dtype, *settings)
   made = plan.backward(dy, x, weight, gamma, beta, saved, planes if planes.numel() else None,
                        (need_x, need_weight, True, True, True), trained.get(id(weight)))
   return tuple(like.new_empty(0) if t is None else t.to(like.dtype)
@@ -302,7 +285,7 @@ def _leave(dy, kept, saved, weight, bias, gamma, beta, token, *settings):
   """dx of a Block that leads; its parameters' gradients are left, or stored where they belong. And a gradient of the Block's
   token, which keeps the operator in the graph."""
   *settings, given, need_x = settings
-  plan = make_plan(dy.device, len(dy), *weight.shape[::-1], given, weight.dtype, *settings)
+  plan = make_plan(dy.device, *weight.shape[::-1], given, weight.dtype, *settings)
   token.grad, parameters = None, (weight, bias, gamma, beta)  # the token's would add up
   own = trained.get(id(weight))
   parts = own and own.leaves(plan, weight, parameters[1:], [p.data_ptr() for p in parameters])

@@ -73,17 +73,17 @@ class Pair:
   """What a backward leaves: dz and x, of which the weight's gradient is the product, and column sums behind dz, which are the
   vectors' gradients. `parts`: references to the Trained weight, bias, gamma and beta, None for those without a gradient here.
   They are weak, since a parameter's .grad, which leads here, is nothing that Python's garbage collector looks through."""
-  __slots__ = "plan", "x", "version", "copy", "dz", "parts", "made", "factor"
+  __slots__ = "plan", "of", "x", "version", "copy", "dz", "parts", "made", "factor"
   checked = False
 
-  def __init__(self, plan, x, dz, parts):
-    self.plan, self.x, self.version, self.copy, self.dz = plan, x, x._version, None, dz
+  def __init__(self, plan, of, x, dz, parts):
+    self.plan, self.of, self.x, self.version, self.copy, self.dz = plan, of, x, x._version, None, dz
     self.parts, self.made, self.factor = [own and own.ref for own in parts], {}, None  # that the gradients were clipped by
 
   def rows(self):
     """Where x as taken or its planes are. The caller's x has to be as it was."""
     found = self.plan.kept.addresses((self.x,))
-    if found is None or self.x._version != self.version or (
+    if found is None or len(self.x) != self.of.kept or self.x._version != self.version or (
         self.copy is not None and not torch.equal(self.x.view(torch.uint8), self.copy.view(torch.uint8))):
       raise RuntimeError(
           "minnow: the rows given to a Block have been modified by an inplace operation since its backward, and the weight's "
@@ -97,12 +97,12 @@ class Pair:
     plan = self.plan
     call, of_x, of_weight, run, of, rule = plan.update
     with plan.context.lock:
-      of_x.values, of_x.planes, of_x.ready = (None, at, 1) if plan.x_planes else (at, None, 0)
+      of_x.values, of_x.planes, of_x.ready = (None, at, 1) if plan.x_each else (at, None, 0)
       call.pair, call.grams, call.nonfinite = self.dz.data_ptr(), None, None
       for which, to in enumerate(of):
         to.values, to.narrow, to.m, to.v, to.gradient = entries.get(which, _NOTHING)
       fill(call, of_weight, rule)
-      run()
+      run(self.of)
 
   def gradient(self, which):
     """The one in this place, stored. The call that stores the weight's stores those of the vectors as well, for whoever asks for
@@ -111,7 +111,7 @@ class Pair:
     found = self.made.pop((which, where), None)
     if found is None:
       vectors = [i for i in (1, 2, 3) if which == 0 and self.parts[i] is not None]
-      made = {i: torch.empty(plan.gradients[i + 1][1], dtype=plan.real, device=plan.device) for i in (which, *vectors)}
+      made = {i: torch.empty(plan.gradients[i][1], dtype=plan.real, device=plan.device) for i in (which, *vectors)}
       at = {i: t.data_ptr() for i, t in made.items()}
       self.update(self.rows(), {i: (to, None, None, None, to) for i, to in at.items()}, lambda *call: _without_rule(*call, at[which]))
       found = made.pop(which)
@@ -120,7 +120,7 @@ class Pair:
 
   def square(self, which):
     """The square of the norm of the gradients in these places, without the weight's where that is faster."""
-    plan, rows, vectors = self.plan, self.plan.rows, len(which) - 1
+    plan, rows, vectors = self.plan, self.of.number, len(which) - 1
     if rows % 8 or 0 not in which or rows * (plan.inputs + plan.channels) > plan.inputs * plan.channels:
       return sum([norm.square() for norm in torch._foreach_norm([self.gradient(i) for i in which], 2, torch.float64)])
     grams = torch.empty(2 * rows * rows + vectors * plan.channels, dtype=plan.real, device=plan.device)
@@ -144,7 +144,7 @@ class Pair:
       self.copy = self.x.detach().clone()
     for which, own in enumerate(parts):
       if own is not None:
-        dtype, shape = self.plan.gradients[which + 1]
+        dtype, shape = self.plan.gradients[which]
         own.parameter.grad = left = make(Gradient, shape, dtype=dtype, device=device)
         left.pair, left.which = self, which
 
@@ -205,7 +205,7 @@ class Trained:
   def backward(self, plan, dy, x, weight, gamma, beta, saved, parts, need_x):
     """dx, and the pair. `x` is x as taken, or its planes."""
     dx, dz, x = plan.leave(dy, x, weight, gamma, beta, saved, self, need_x, self.begin(plan))
-    return dx, Pair(plan, x, dz, parts)
+    return dx, Pair(plan, plan.of(len(dy)), x, dz, parts)
 
   def begin(self, plan):
     """Where a backward of the weight's tells its optimizer of a value that is not finite; None without one there."""
@@ -256,7 +256,8 @@ class Trained:
     if self.floats is not None:
       self.master()
     for *_, plan in self.planes.values():
-      x, _, *vectors = (torch.zeros(shape, dtype=dtype, device=plan.device) for dtype, shape in plan.arguments.kinds)
+      x, _, *vectors = (torch.zeros([size or 1 for size in shape], dtype=dtype, device=plan.device)
+                        for dtype, shape in plan.arguments.kinds)
       tensors, at = plan.arguments.dense((x, self.parameter.detach(), *vectors))
       plan.forward(x, self.parameter, at, self, True, None)
 

@@ -57,7 +57,8 @@ def load():
 # ---- what C is given ----
 
 class Kinds:
-  """What C is given in some places of a call: plain dense tensors on the device, each of its kind, (dtype, shape)."""
+  """What C is given in some places of a call: plain dense tensors on the device, each of its kind, (dtype, shape). A size of
+  None is any, for which the caller has to look."""
 
   def __init__(self, device, *kinds):
     self.device, self.kinds, self.seen = device, kinds, []
@@ -70,10 +71,11 @@ class Kinds:
         break
     else:
       for t, (dtype, shape) in zip(tensors, self.kinds):
-        if (type(t) not in PLAIN or t.dtype is not dtype or t.shape != shape or t.device != self.device or
-            t.layout is not STRIDED or not t.is_contiguous() or t.is_neg()):
+        if (type(t) not in PLAIN or t.dtype is not dtype or t.dim() != len(shape) or t.device != self.device or
+            t.layout is not STRIDED or not t.is_contiguous() or t.is_neg() or
+            any([want not in (None, size) for want, size in zip(shape, t.shape)])):
           return None
-      sizes, strides = [list(t.shape) for t in tensors], [list(t.stride()) for t in tensors]
+      sizes, strides = [list(shape) for _, shape in self.kinds], [list(t.stride()) for t in tensors]
       self.seen = [TensorGuards(*tensors, dynamic_dims_sizes=sizes, dynamic_dims_strides=strides), *self.seen[:3]]
     found = [t.data_ptr() for t in tensors]
     return None if aligned > 1 and any([at % aligned for at in found]) else found
@@ -86,8 +88,9 @@ class Kinds:
       tensors = [t.to(dtype).contiguous().resolve_neg() for t, (dtype, _) in zip(tensors, self.kinds)]
       found = self.addresses(tensors)
       if found is None:
+        wanted = ", ".join(str(tuple(shape)).replace("None", "N") for _, shape in self.kinds)
         raise RuntimeError(f"minnow: tensors of shape {', '.join(str(tuple(t.shape)) for t in tensors)} on {tensors[0].device} "
-                           f"in place of {', '.join(str(tuple(shape)) for _, shape in self.kinds)} on {self.device} are not served")
+                           f"in place of {wanted} on {self.device} are not served")
     return tensors, found
 
 

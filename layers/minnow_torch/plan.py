@@ -1,4 +1,5 @@
-"""The block's calls for one set of sizes and types."""
+"""The block's calls for one set of sizes and types, for any number of rows."""
+import collections
 import ctypes
 import functools
 
@@ -12,14 +13,20 @@ from .library import Kinds, place
 MORE = 32
 
 
+# What depends on the number of rows: how much saved and kept have in their first dimension, what y, saved and the pair are made
+# like, and how many bytes behind z mean and rstd are.
+Rows = collections.namedtuple("Rows", "number saved kept like_y like_saved like_pair mean rstd")
+
+
 class Plan:
-  """The calls of one set of sizes, types and settings, filled but for addresses. x is given in one type and taken in
+  """The calls of one set of sizes, types and settings, filled but for addresses and rows. x is given in one type and taken in
   another, as under autocast; `out` is y's type. N rows, I inputs, C channels, G groups."""
 
-  def __init__(self, device, rows, inputs, channels, given, weight_type, groups, eps, slope, precision, out, taken):
+  def __init__(self, device, inputs, channels, given, weight_type, groups, eps, slope, precision, out, taken):
     self.context, self.device, self.given, self.out = library.context(device, precision), device, given, out
     self.real, self.settings = self.context.real, (groups, eps, slope, precision, out, taken)
-    self.rows, self.inputs, self.channels, self.groups = rows, inputs, channels, groups
+    self.inputs, self.channels, self.groups = inputs, channels, groups
+    self.least = 2 if channels == groups else 1  # how many rows: PyTorch refuses groups of one value
     # A 16-bit type that the precision's products read minnow takes as it is.
     self.x_type, weight_type, y_type = (
         t if device.type == "cuda" and t.itemsize == 2 and library.OWN[t] == precision else self.real
@@ -28,39 +35,51 @@ class Plan:
     self.own = y_type if narrow else self.real  # the type of the vectors, of dy and of the gradients
     self._calls(eps, slope, weight_type, 2 if narrow else self.half_z)  # enum mn_narrow
     # What C takes and gives, each as (dtype, shape).
-    x, weight, vector, saved, planes, x_planes = (
-        (dtype, torch.Size(shape)) for dtype, *shape in (
-            (self.x_type, rows, inputs), (weight_type, channels, inputs), (self.own, channels),
-            (self.real, self.saved_count(rows)), (torch.uint8, self.weight_planes), (torch.uint8, self.x_planes)))
-    behind = (self.own, torch.Size((rows, channels))), vector, vector, saved  # dy, gamma, beta, saved
+    x, weight, vector, planes = (
+        (self.x_type, (None, inputs)), (weight_type, (channels, inputs)), (self.own, (channels,)), (torch.uint8, (self.weight_planes,)))
+    behind = (self.own, (None, channels)), vector, vector, (self.real, (None,))  # dy, gamma, beta, saved
+    kept = (torch.uint8, (None,)) if self.x_each else x
     self.arguments, self.x, self.weight, self.planes, self.behind, self.kept, self.left = (
-        Kinds(device, *kinds) for kinds in (((given, x[1]), weight, vector, vector, vector), (x,), (weight,), (planes,), behind,
-                                            (x_planes if self.x_planes else x,), (*behind, x_planes if self.x_planes else x)))
-    self.gradients = (self.own, x[1]), (self.own, weight[1]), vector, vector, vector
-    self.moment, self._entries = torch.float32 if narrow else self.real, {}
-    one = torch.empty(1, dtype=y_type, device=device)
-    self._like_y, self._like_saved = one.expand(rows, channels), one.to(self.real).expand(saved[1])  # for empty_like
-    self._like_pair = one.to(torch.uint8).expand(self.pair_bytes)
-    self._mean, self._rstd = (self.saved_count(rows, of) * self.real.itemsize for of in range(2))
+        Kinds(device, *kinds) for kinds in (
+            ((given, x[1]), weight, vector, vector, vector), (x,), (weight,), (planes,), behind, (kept,), (*behind, kept)))
+    self.gradients = (self.own, weight[1]), vector, vector, vector
+    self.moment, self._entries, self.of = torch.float32 if narrow else self.real, {}, functools.lru_cache(128)(self._of)
+    self._one = [torch.empty(1, dtype=dtype, device=device) for dtype in (y_type, self.real, torch.uint8)]
 
   def _calls(self, eps, slope, weight_type, narrow):
-    sizes, lib, handle = (self.rows, self.inputs, self.channels, self.groups), self.context.lib, self.context.handle
     matrices = library.Matrix(narrow=self.half_z), library.Matrix(narrow=weight_type.itemsize == 2)
-    calls = [library.new_call(*sizes, eps, slope, *matrices, narrow=narrow) for _ in range(4)]
+    calls = [library.new_call(0, self.inputs, self.channels, self.groups, eps, slope, *matrices, narrow=narrow) for _ in range(4)]
     runs = map(self._runner, calls, ("forward", "backward", "backward", "update"))
     self._forward, self._backward, self._leave, (update, *others) = ((call, call.x, call.weight, run) for call, run in zip(calls, runs))
     update.weight.narrow = update.narrow = 0
-    self.update, at = (update, *others, tuple(update.of), update.rule), ctypes.addressof(calls[0])
-    each, self.pair_bytes = lib.mn_block_plane_bytes(handle, at), lib.mn_block_pair_bytes(handle, at)
-    self.x_planes, self.weight_planes = (
-        each * count + MORE if each and t.itemsize > 2 else 0
-        for t, count in ((self.x_type, self.rows * self.inputs), (weight_type, self.channels * self.inputs)))
-    self.x_each = each if self.x_planes else self.x_type.itemsize
+    self.update = update, *others, tuple(update.of), update.rule
+    each = self.context.lib.mn_block_plane_bytes(self.context.handle, ctypes.addressof(update))
+    self.x_each = each if self.x_type.itemsize > 2 else 0  # bytes of planes for each element of x, which are kept for it
+    self.weight_planes = each * self.channels * self.inputs + MORE if each and weight_type.itemsize > 2 else 0
+
+  def _of(self, rows):
+    mean, rstd, saved = (self.saved_count(rows, of) for of in range(3))
+    with self.context.lock:
+      self._forward[0].rows = rows
+      pair = self.context.lib.mn_block_pair_bytes(self.context.handle, ctypes.addressof(self._forward[0]))
+    like = (one.expand(shape) for one, shape in zip(self._one, ((rows, self.channels), (saved,), (pair,))))
+    return Rows(rows, saved, self.x_bytes(rows) if self.x_each else rows, *like, mean * self.real.itemsize, rstd * self.real.itemsize)
+
+  def x_bytes(self, rows):
+    """What the planes of x take."""
+    return self.x_each * self.inputs * rows + MORE
 
   def saved_count(self, rows, of=2):
     """How many reals z takes and the first `of` of mean and rstd behind it."""
     z = rows * self.channels
     return ((z + 1) // 2 if self.half_z else z) + rows * self.groups * of
+
+  def _same(self, dy, saved, x=None, kept=None):
+    """The Rows of dy, for which the others, those that are not None, have to be made."""
+    of = self.of(len(dy))
+    if len(saved) != of.saved or (x is not None and len(x) != of.number) or (kept is not None and len(kept) != of.kept):
+      raise RuntimeError(f"minnow: what a backward is given was saved for another number of rows than dy's, {of.number}")
+    return of
 
   def bytes(self, count):
     return torch.empty(count, dtype=torch.uint8, device=self.device)
@@ -70,19 +89,17 @@ class Plan:
     found = self._entries.get((places, moments))
     if found is None:
       kinds = [kind for which in places for kind in (
-          self.gradients[which + 1], *moments * ((self.moment, self.gradients[which + 1][1]),))]
+          self.gradients[which], *moments * ((self.moment, self.gradients[which][1]),))]
       found = self._entries[places, moments] = Kinds(self.device, *kinds)
     return found
 
   def _runner(self, call, name):
-    entry, at, sizes, context = getattr(self.context.lib, f"mn_block_{name}"), ctypes.addressof(call), {}, self.context
+    context, at = self.context, ctypes.addressof(call)
+    entry, workspace = getattr(context.lib, f"mn_block_{name}"), context.lib.mn_block_workspace
 
-    def run(*variant):
-      """`variant` is all that the size of the call's workspace depends on besides the plan: which pointers it has."""
-      size = sizes.get(variant)
-      if size is None:
-        size = sizes[variant] = context.lib.mn_block_workspace(context.handle, at)
-      context.run(entry, call, at, size)
+    def run(of):
+      call.rows = of.number
+      context.run(entry, call, at, workspace(context.handle, at))
     return run
 
   def forward(self, x, weight, at, own, save, keep):
@@ -91,17 +108,17 @@ class Plan:
     if self.x_type is not self.given:
       x = x.to(self.x_type)
       at[0] = x.data_ptr()
-    y, saved, kept, planes, ready = torch.empty_like(self._like_y), None, None, None, False
-    call, of_x, of_weight, run = self._forward
+    of, (call, of_x, of_weight, run) = self.of(len(x)), self._forward
+    y, saved, kept, planes, ready = torch.empty_like(of.like_y), None, None, None, False
     with self.context.lock:
       of_x.values, of_weight.values, call.bias, call.gamma, call.beta = at
       of_x.planes = call.z = call.mean = call.rstd = None
       if save:
-        saved = torch.empty_like(self._like_saved)
+        saved = torch.empty_like(of.like_saved)
         call.z = z = saved.data_ptr()
-        call.mean, call.rstd = z + self._mean, z + self._rstd
-      if keep == "x" and self.x_planes:
-        kept = self.bytes(self.x_planes)
+        call.mean, call.rstd = z + of.mean, z + of.rstd
+      if keep == "x" and self.x_each:
+        kept = self.bytes(of.kept)
         of_x.planes = kept.data_ptr()
       if self.weight_planes:
         if keep == "weight":
@@ -111,7 +128,7 @@ class Plan:
           planes, ready = own.recall(self, save)
       of_weight.planes, of_weight.ready, of_weight.updated, call.y = place(planes), ready, own is not None, y.data_ptr()
       try:
-        run(save, kept is None, planes is None, ready)
+        run(of)
       except BaseException:
         if own is not None:
           own.forget()  # planes that may not have been written
@@ -120,40 +137,41 @@ class Plan:
 
   def backward(self, dy, x, weight, gamma, beta, saved, planes, wanted, own):
     """The gradients of x, weight, bias, gamma and beta, None for those that are not `wanted`. `own`: the weight's (Trained)."""
+    of, (call, of_x, of_weight, run) = self._same(dy, saved, x if wanted[1] else None), self._backward
     made = [torch.empty(shape, dtype=dtype, device=self.device) if want else None
-            for (dtype, shape), want in zip(self.gradients, wanted)]
-    call, of_x, of_weight, run = self._backward
+            for (dtype, shape), want in zip(((self.own, (of.number, self.inputs)), *self.gradients), wanted)]
     given, at = self.behind.dense((dy, gamma, beta, saved))
     factors = [kind.dense((t,)) if t is not None else (None, (None,))
                for kind, t in ((self.x, x if wanted[1] else None), (self.weight, weight if wanted[0] else None), (self.planes, planes))]
     with self.context.lock:
       call.dy, call.gamma, call.beta, call.z = at
-      call.mean, call.rstd = at[3] + self._mean, at[3] + self._rstd
+      call.mean, call.rstd = at[3] + of.mean, at[3] + of.rstd
       (of_x.values,), (of_weight.values,), (of_weight.planes,) = (found for _, found in factors)
       of_weight.ready = planes is not None
       call.dx, call.dweight, call.dbias, call.dgamma, call.dbeta = [place(t) for t in made]
       call.nonfinite = own and own.begin(self)
-      run(*wanted, planes is None)
+      run(of)
     return made
 
   def leave(self, dy, x, weight, gamma, beta, saved, own, need_x, flag):
     """dx, None if it is not needed; dz with column sums behind it for an update; and x, as taken or its planes, as the update
     takes it. `flag`: where it is told that a value is not finite, or None."""
-    dz, dx, planes, ready, (call, _, of_weight, run) = torch.empty_like(self._like_pair), None, None, False, self._leave
+    of, (call, _, of_weight, run) = self._same(dy, saved, None, x), self._leave
+    dz, dx, planes, ready = torch.empty_like(of.like_pair), None, None, False
     given, at = self.left.dense((dy, gamma, beta, saved, x))
     with self.context.lock:
       call.dy, call.gamma, call.beta, call.z, _ = at
-      call.mean, call.rstd = at[3] + self._mean, at[3] + self._rstd
+      call.mean, call.rstd = at[3] + of.mean, at[3] + of.rstd
       call.dx = None
       if need_x:
-        (dtype, shape), ((weight,), (found,)) = self.gradients[0], self.weight.dense((weight,))
-        dx = torch.empty(shape, dtype=dtype, device=self.device)
+        (weight,), (found,) = self.weight.dense((weight,))
+        dx = torch.empty((of.number, self.inputs), dtype=self.own, device=self.device)
         if self.weight_planes and own is not None:
           planes, ready = own.recall(self, True)
         call.dx = dx.data_ptr()
         of_weight.values, of_weight.planes, of_weight.ready, of_weight.updated = found, place(planes), ready, own is not None
       call.pair, call.nonfinite = dz.data_ptr(), flag
-      run(need_x, planes is None, ready)
+      run(of)
     return dx, dz, given[4]
 
 
