@@ -82,12 +82,12 @@ def _planned(tensors, groups, eps, slope, precision):
     how = groups, eps, slope, precision, torch.is_autocast_enabled(kind) and torch.get_autocast_dtype(kind)
     if own is not None and own.how == how:  # most often it is the last one again
       at = own.plan.arguments.addresses(tensors)
-      if at is not None and own.plan.least <= x.size(0) < 2**30:
+      if at is not None and own.plan.least <= x.shape[0] < 2**30:
         return own.plan, at, tensors
     key = x.shape[1:], x.dtype, x.device, weight.shape, weight.dtype, gamma.dtype, how
     plan = _plans.get(key)
     at = plan and plan.arguments.addresses(tensors)
-    if at is not None and plan.least <= x.size(0) < 2**30:
+    if at is not None and plan.least <= x.shape[0] < 2**30:
       if own is not None:
         own.plan, own.how = plan, how
       return plan, at, tensors

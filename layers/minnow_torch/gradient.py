@@ -83,7 +83,7 @@ class Pair:
   def rows(self):
     """Where x as taken or its planes are. The caller's x has to be as it was."""
     found = self.plan.kept.addresses((self.x,))
-    if found is None or len(self.x) != self.of.kept or self.x._version != self.version or (
+    if found is None or self.x.shape[0] != self.of.kept or self.x._version != self.version or (
         self.copy is not None and not torch.equal(self.x.view(torch.uint8), self.copy.view(torch.uint8))):
       raise RuntimeError(
           "minnow: the rows given to a Block have been modified by an inplace operation since its backward, and the weight's "
@@ -205,7 +205,7 @@ class Trained:
   def backward(self, plan, dy, x, weight, gamma, beta, saved, parts, need_x):
     """dx, and the pair. `x` is x as taken, or its planes."""
     dx, dz, x = plan.leave(dy, x, weight, gamma, beta, saved, self, need_x, self.begin(plan))
-    return dx, Pair(plan, plan.of(len(dy)), x, dz, parts)
+    return dx, Pair(plan, plan.of(dy.shape[0]), x, dz, parts)
 
   def begin(self, plan):
     """Where a backward of the weight's tells its optimizer of a value that is not finite; None without one there."""

@@ -336,7 +336,7 @@ class _Optimizer:
   @torch.no_grad()
   def _others(self, others, counted, done):
     """By its fused kernels where they serve, which know how to skip a step on the device. Where they do not, a step is skipped
-    that C skips too, and on the CPU any."""
+    that C skips too, but none of a CUDA graph, and on the CPU any."""
     calls, rest = [], []
     for (number, dtype), params in others.items():
       group = self.param_groups[number]
@@ -348,7 +348,7 @@ class _Optimizer:
       else:
         rest.append({**group, "params": params})
     skips = self._skips if counted and all([group["fused"] for group in rest]) else None
-    if counted and (self.flag.device.type == "cpu" or (done and skips is None)):
+    if counted and (self.flag.device.type == "cpu" or (done and skips is None and not self._context.capturing())):
       skips = None
       if int(self.flag):
         return

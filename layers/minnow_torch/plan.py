@@ -76,8 +76,8 @@ class Plan:
 
   def _same(self, dy, saved, x=None, kept=None):
     """The Rows of dy, for which the others, those that are not None, have to be made."""
-    of = self.of(len(dy))
-    if len(saved) != of.saved or (x is not None and len(x) != of.number) or (kept is not None and len(kept) != of.kept):
+    of = self.of(dy.shape[0])
+    if saved.shape[0] != of.saved or (x is not None and x.shape[0] != of.number) or (kept is not None and kept.shape[0] != of.kept):
       raise RuntimeError(f"minnow: what a backward is given was saved for another number of rows than dy's, {of.number}")
     return of
 
@@ -108,7 +108,7 @@ class Plan:
     if self.x_type is not self.given:
       x = x.to(self.x_type)
       at[0] = x.data_ptr()
-    of, (call, of_x, of_weight, run) = self.of(len(x)), self._forward
+    of, (call, of_x, of_weight, run) = self.of(x.shape[0]), self._forward
     y, saved, kept, planes, ready = torch.empty_like(of.like_y), None, None, None, False
     with self.context.lock:
       of_x.values, of_weight.values, call.bias, call.gamma, call.beta = at
