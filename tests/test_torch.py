@@ -4,6 +4,7 @@
 
 COUNT=1000 is how many draws of tensors each test of class Tensors takes (100), the same ones each time."""
 import collections
+import contextlib
 import copy
 import itertools
 import os
@@ -178,6 +179,24 @@ class Gradients(Case):
         for w in weight, weight.t(), weight:
           found = block(x, w, *vectors, 4, precision="bf16")
           self.assertTrue(torch.equal(found, block(x, w.clone(), *vectors, 4, precision="bf16")))
+
+  def test_few_rows_of_any_strides(self):
+    """None and one count as contiguous, whatever their strides; more rows of these strides do not."""
+    for device, few, wide in self.each((0, 1), (False, True)):
+      own, plain = (model.double() for model in pair(device))
+      weight, x = (torch.randn(9, 40, dtype=torch.float64, device=device) for _ in range(2))
+      x = x[:, :24] if wide else x[0, :1].expand(9, 24)
+      with contextlib.suppress(ValueError, UserWarning), torch.no_grad():
+        own(x[:few])
+      for rows in (few, 9) if few else (9,):
+        found = []
+        for model in own, plain:
+          model.zero_grad()
+          y = model(x[:rows])
+          (torch.cat([x[:rows, :8], y], 1)[:, 8:48] * weight[:rows]).sum().backward()
+          found.append([y.detach(), *[p.grad for p in model.parameters()]])
+        for a, b in zip(*found):
+          self.near(a, b, 1e-12)
 
   def test_any_strides(self):
     for device, in self.each():

@@ -855,6 +855,29 @@ class Asked(Case):
     for device, rule in self.each(RULES):
       self.equal(device, rule, lambda *given: losses(*given), build)
 
+  def test_asked_for_in_each_step(self):
+    """A gradient that each step asks for is stored at once; not for long after it is asked for no more."""
+    for device, rule in self.each(RULES):
+      kinds = []
+
+      def train(model, optimizer, data):
+        found = []
+        for i in range(90):
+          x, target = data[i % 4]
+          optimizer.zero_grad()
+          functional.cross_entropy(model(x.double()), target).backward()
+          found.append("left" if type(model[0].fc.weight.grad) is Gradient else "stored")
+          if i < 8 or i in (80, 82):
+            nn.utils.clip_grad_norm_(model.parameters(), 0.5)
+          optimizer.step()
+        kinds.append(found)
+        return []
+
+      self.equal(device, rule, train, one)
+      self.assertEqual(kinds[0][:9], 3 * ["left"] + 6 * ["stored"])
+      self.assertLess(kinds[0].index("left", 8), 8 + 64)
+      self.assertEqual(kinds[0][72:], 18 * ["left"])
+
   def test_what_was_dropped(self):
     """A backward whose gradients were dropped skips no later step, and leaves no memory behind."""
     for device, way in self.each(("optimizer", "model", "model, between")):

@@ -23,6 +23,8 @@ class Gradient(torch.Tensor):
     if self.values is None:
       self.own, self.values = self.pair.parts[self.which], self.pair.gradient(self.which)
       self.pair = None
+      if self.which == 0 and (own := self.own()) is not None:
+        own.asked += 1
       self.settle()
     return self.values
 
@@ -151,6 +153,7 @@ class Pair:
   def gradients(self, parts):
     """Those of its parts, stored."""
     parts[0].forget()
+    parts[0].asked += 1
     return [None if own is None else self.gradient(which) for which, own in enumerate(parts)]
 
 
@@ -184,11 +187,16 @@ class Trained:
     self.floats = self.floats_of = None
     self.step = self.rate = None  # its count of steps, which that _Rate counts
     self.plan = self.how = None  # of its Block's last forward
+    self.asked = 0  # how often in a row its gradient was asked for, with the forwards since the third time
 
   def leaves(self, plan, weight, vectors, at):
     """The Trained ones of this weight and the vectors at these addresses if their gradients need not be stored, None for a
     frozen one; else None."""
     parts, optimizer = [self], self.optimizer()
+    if self.asked > 2:  # storing at once what is asked for at each step is cheaper; now and then it is left again
+      self.asked += 1
+      if self.asked % 64:
+        return None
     if (weight.dtype is not plan.own or at[0] & 15 or not weight.is_leaf or optimizer is None or not optimizer._open(plan.device) or
         not optimizer._leaves(weight)):
       return None

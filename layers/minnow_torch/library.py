@@ -75,8 +75,10 @@ class Kinds:
             t.layout is not STRIDED or not t.is_contiguous() or t.is_neg() or
             any([want not in (None, size) for want, size in zip(shape, t.shape)])):
           return None
-      sizes, strides = [list(shape) for _, shape in self.kinds], [list(t.stride()) for t in tensors]
-      self.seen = [TensorGuards(*tensors, dynamic_dims_sizes=sizes, dynamic_dims_strides=strides), *self.seen[:3]]
+      strides = [torch.empty(t.shape, device="meta").stride() for t in tensors]
+      if strides == [t.stride() for t in tensors]:  # those of one row may be any, and would be of more rows
+        sizes = [list(shape) for _, shape in self.kinds]
+        self.seen = [TensorGuards(*tensors, dynamic_dims_sizes=sizes, dynamic_dims_strides=[*map(list, strides)]), *self.seen[:3]]
     found = [t.data_ptr() for t in tensors]
     return None if aligned > 1 and any([at % aligned for at in found]) else found
 

@@ -320,6 +320,7 @@ class _Optimizer:
     """That the step was skipped is known here once the device is done with it: in a later step."""
     written([own.parameter for own, _ in done])
     for own, context in done:
+      own.asked = 0
       if own.planes or own.floats_of:
         own.updated(context)
     skipped = self._told_value.value

@@ -2,6 +2,7 @@
 import collections
 import ctypes
 import functools
+import weakref
 
 import torch
 from torch.utils._python_dispatch import _disable_current_modes
@@ -43,7 +44,8 @@ class Plan:
         Kinds(device, *kinds) for kinds in (
             ((given, x[1]), weight, vector, vector, vector), (x,), (weight,), (planes,), behind, (kept,), (*behind, kept)))
     self.gradients = (self.own, weight[1]), vector, vector, vector
-    self.moment, self._entries, self.of = torch.float32 if narrow else self.real, {}, functools.lru_cache(128)(self._of)
+    self.moment, self._entries, self.of = torch.float32 if narrow else self.real, {}, functools.lru_cache(128)(
+        functools.partial(Plan._of, weakref.proxy(self)))  # no cycle, which would keep it
     self._one = [torch.empty(1, dtype=dtype, device=device) for dtype in (y_type, self.real, torch.uint8)]
 
   def _calls(self, eps, slope, weight_type, narrow):
@@ -58,6 +60,8 @@ class Plan:
     self.weight_planes = each * self.channels * self.inputs + MORE if each and weight_type.itemsize > 2 else 0
 
   def _of(self, rows):
+    if rows < self.least:
+      raise RuntimeError(f"minnow: {rows} rows of {self.channels} channels in {self.groups} groups are not served")
     mean, rstd, saved = (self.saved_count(rows, of) for of in range(3))
     with self.context.lock:
       self._forward[0].rows = rows
@@ -137,12 +141,12 @@ class Plan:
 
   def backward(self, dy, x, weight, gamma, beta, saved, planes, wanted, own):
     """The gradients of x, weight, bias, gamma and beta, None for those that are not `wanted`. `own`: the weight's (Trained)."""
-    of, (call, of_x, of_weight, run) = self._same(dy, saved, x if wanted[1] else None), self._backward
-    made = [torch.empty(shape, dtype=dtype, device=self.device) if want else None
-            for (dtype, shape), want in zip(((self.own, (of.number, self.inputs)), *self.gradients), wanted)]
     given, at = self.behind.dense((dy, gamma, beta, saved))
     factors = [kind.dense((t,)) if t is not None else (None, (None,))
                for kind, t in ((self.x, x if wanted[1] else None), (self.weight, weight if wanted[0] else None), (self.planes, planes))]
+    of, (call, of_x, of_weight, run) = self._same(dy, saved, x if wanted[1] else None), self._backward
+    made = [torch.empty(shape, dtype=dtype, device=self.device) if want else None
+            for (dtype, shape), want in zip(((self.own, (of.number, self.inputs)), *self.gradients), wanted)]
     with self.context.lock:
       call.dy, call.gamma, call.beta, call.z = at
       call.mean, call.rstd = at[3] + of.mean, at[3] + of.rstd
@@ -156,9 +160,9 @@ class Plan:
   def leave(self, dy, x, weight, gamma, beta, saved, own, need_x, flag):
     """dx, None if it is not needed; dz with column sums behind it for an update; and x, as taken or its planes, as the update
     takes it. `flag`: where it is told that a value is not finite, or None."""
+    given, at = self.left.dense((dy, gamma, beta, saved, x))
     of, (call, _, of_weight, run) = self._same(dy, saved, None, x), self._leave
     dz, dx, planes, ready = torch.empty_like(of.like_pair), None, None, False
-    given, at = self.left.dense((dy, gamma, beta, saved, x))
     with self.context.lock:
       call.dy, call.gamma, call.beta, call.z, _ = at
       call.mean, call.rstd = at[3] + of.mean, at[3] + of.rstd
