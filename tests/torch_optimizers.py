@@ -531,6 +531,22 @@ class Compiled(Case):
     for device, build in self.each((tied, twice)):
       self.compare(device, build, "Nesterov", "fp32", parts=2, rows=(48, 48))
 
+  def test_what_is_not_finite(self):
+    """It skips the step, whether the gradient is left, asked for, or stored at once."""
+    for device, backend in self.each((None, "aot_eager")):
+      warnings.filterwarnings("ignore", "minnow: a step was skipped")
+      model, x = Block(16, 16, 4).to(device), torch.randn(8, 16, device=device)
+      optimizer = minnow_torch.SGD(model.parameters(), lr=0.1)
+      run = model if backend is None else torch.compile(model, backend=backend)
+      for i in range(12):
+        optimizer.zero_grad()
+        run(x / (i % 4 != 3)).square().mean().backward()
+        if i > 3:
+          model.fc.weight.grad + 0
+        optimizer.step()
+        self.assertEqual(optimizer.skipped, (i + 1) // 4)
+        self.assertTrue(model.fc.weight.isfinite().all())
+
   def test_ways(self):
     """Steps that are compiled in any of PyTorch's ways end where eager ones with torch.optim end; no hook is called otherwise."""
     def step(model, optimizer, forward, x, seen):

@@ -289,7 +289,9 @@ def _leave(dy, kept, saved, weight, bias, gamma, beta, token, *settings):
   token.grad, parameters = None, (weight, bias, gamma, beta)  # the token's would add up
   own = trained.get(id(weight))
   parts = own and own.leaves(plan, weight, parameters[1:], [p.data_ptr() for p in parameters])
-  dx, pair = (own if parts else Trained(weight, None)).backward(
+  if own and not parts:
+    own.forget()  # another optimizer may write the weight
+  dx, pair = (own or Trained(weight, None)).backward(
       plan, dy, kept, weight, gamma, beta, saved, parts or 4 * [None], need_x)
   if parts and weight.requires_grad and _left(parts, 4 * [_node(token)]):  # autograd stores the token's gradient if all
     pair.leave(parts, False)
