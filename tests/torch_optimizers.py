@@ -894,6 +894,18 @@ class Asked(Case):
       self.assertLess(kinds[0].index("left", 8), 8 + 64)
       self.assertEqual(kinds[0][72:], 18 * ["left"])
 
+  def test_refresh_of_groups_of_one(self):
+    """Which one row would not do for, of planes as a GPU keeps them."""
+    for device, in self.each():
+      model, x = Block(16, 8, 8).to(device), torch.randn(4, 16, device=device)
+      optimizer = minnow_torch.SGD(model.parameters(), lr=0.1)
+      for _ in range(2):
+        model(x).square().sum().backward()
+        optimizer.step()
+      own = minnow_torch.gradient.trained[id(model.fc.weight)]
+      own.planes.setdefault(own.plan.context, [None, None, None, own.plan])
+      optimizer.refresh()
+
   def test_what_was_dropped(self):
     """A backward whose gradients were dropped skips no later step, and leaves no memory behind."""
     for device, way in self.each(("optimizer", "model", "model, between")):

@@ -264,7 +264,7 @@ class Trained:
     if self.floats is not None:
       self.master()
     for *_, plan in self.planes.values():
-      x, _, *vectors = (torch.zeros([size or 1 for size in shape], dtype=dtype, device=plan.device)
+      x, _, *vectors = (torch.zeros([size or plan.least for size in shape], dtype=dtype, device=plan.device)
                         for dtype, shape in plan.arguments.kinds)
       tensors, at = plan.arguments.dense((x, self.parameter.detach(), *vectors))
       plan.forward(x, self.parameter, at, self, True, None)
