@@ -270,6 +270,11 @@ static mn_status backward(struct mn_device *device, const struct mn_block_call *
   return give_gradients(device, call, work, sinks[4], sinks);
 }
 
+/* Whether the product that computes the weight's gradient has x: its values, or planes made of them. */
+static int has_x(const struct mn_device *device, const struct mn_block_call *call) {
+  return call->x.values || (call->x.ready && planes_of(device, call));
+}
+
 /* ---- the update ---- */
 
 static mn_status check_update(const struct mn_device *device, const struct mn_block_call *call) {
@@ -280,8 +285,7 @@ static mn_status check_update(const struct mn_device *device, const struct mn_bl
   if (weight->values && !weight->gradient && planes && !call->weight.planes && !weight->narrow)
     return mn_fail(MN_USAGE, "the update needs the weight's planes in %s, which are NULL",
                    mn_precision_name(device->precision));
-  if (!call->x.values && !(planes && call->x.ready))
-    return mn_fail(MN_USAGE, "the pair needs x, which is NULL");
+  if (!has_x(device, call)) return mn_fail(MN_USAGE, "the pair needs x, which is NULL");
   for (int i = 0; i < MN_BLOCK_PARAMETERS; i++) {
     const struct mn_block_parameter *p = &call->of[i];
     const void *const parts[] = {p->values, p->narrow, p->m, p->v, p->gradient};
@@ -369,7 +373,7 @@ mn_status mn_block_forward(struct mn_device *device, const struct mn_block_call 
 mn_status mn_block_backward(struct mn_device *device, const struct mn_block_call *call) {
   MN_TRY(check_size(call));
   if (!call->dy || !call->z || !call->mean || !call->rstd || !call->gamma || !call->beta ||
-      (call->dx && !call->weight.values) || (call->dweight && !call->x.values))
+      (call->dx && !call->weight.values) || (call->dweight && !has_x(device, call)))
     return mn_fail(MN_USAGE, "the backward needs dy, z, mean, rstd, gamma and beta, weight for dx, and x for "
                              "dweight, of which one is NULL");
   return run_call(device, call, backward);

@@ -83,8 +83,9 @@ MN_API size_t mn_block_workspace(const struct mn_device *device, const struct mn
  * MN_USAGE: sizes or pointers that cannot be. MN_LIBRARY. */
 MN_API mn_status mn_block_forward(struct mn_device *device, const struct mn_block_call *call);
 
-/* The gradients, of dy, z, mean, rstd, gamma and beta, and, for dx, of weight and, for dweight, of x. Of the
- * matrices and vectors it does not read others, and does not write these. MN_USAGE, MN_LIBRARY. */
+/* The gradients, of dy, z, mean, rstd, gamma and beta, and, for dx, of weight and, for dweight, of x, of
+ * which ready planes do alone. Of the matrices and vectors it does not read others, and does not write these.
+ * MN_USAGE, MN_LIBRARY. */
 MN_API mn_status mn_block_backward(struct mn_device *device, const struct mn_block_call *call);
 
 /* How much memory the call's pair takes, by its sizes. 0 if call->size is another's. */

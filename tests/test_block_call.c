@@ -156,6 +156,7 @@ static void planes_are_made_once(struct memory *m) {
     both[i]->values = take_reals(m, NULL, s.counts[i]);
   }
   must_forward(&s);
+  if (s.call.x.ready) s.call.x.values = NULL; /* which a backward does without */
   must_backward(&s, ALL);
 }
 

@@ -222,7 +222,8 @@ def _run(plan, at, tensors):
   own = trained.get(id(weight))
   if torch.is_grad_enabled() and (weight.requires_grad or x.requires_grad or any([t.requires_grad for t in tensors[2:]])):
     parts = None
-    if own is not None and weight.requires_grad and DistributedDataParallel._active_ddp_module is None and not _trained(x):
+    if (own is not None and weight.requires_grad and DistributedDataParallel._active_ddp_module is None and not _trained(x) and
+        not own.at_once()):
       parts = own.leaves(plan, weight, (bias, gamma, beta), at[1:])
     if parts is None and own is not None:
       own.forget()  # another optimizer may write the weight
@@ -289,19 +290,27 @@ def _leave(dy, kept, saved, weight, bias, gamma, beta, token, *settings):
   token.grad, parameters = None, (weight, bias, gamma, beta)  # the token's would add up
   own = trained.get(id(weight))
   parts = own and own.leaves(plan, weight, parameters[1:], [p.data_ptr() for p in parameters])
-  if own and not parts:
-    own.forget()  # another optimizer may write the weight
-  dx, pair = (own or Trained(weight, None)).backward(
-      plan, dy, kept, weight, gamma, beta, saved, parts or 4 * [None], need_x)
-  if parts and weight.requires_grad and _left(parts, 4 * [_node(token)]):  # autograd stores the token's gradient if all
+  leaves = parts and weight.requires_grad and _left(parts, 4 * [_node(token)])  # autograd stores the token's gradient if all
+  if leaves and not own.at_once():
+    dx, pair = own.backward(plan, dy, kept, weight, gamma, beta, saved, parts, need_x)
     pair.leave(parts, False)
   else:
     try:
-      wanted = [i for i, p in enumerate(parameters) if p.requires_grad and torch._C._will_engine_execute_node(_node(p))]
+      wanted = parts if leaves else [
+          p if p.requires_grad and torch._C._will_engine_execute_node(_node(p)) else None for p in parameters]
     except RuntimeError as error:
       raise RuntimeError("minnow: a Block that was compiled for an optimizer of minnow_torch has no gradients for "
                          "torch.autograd.grad; without torch.compile it has") from error
-    torch.autograd.backward([parameters[i] for i in wanted], [pair.gradient(i).to(weight.dtype) for i in wanted])
+    dx, *gradients = plan.backward(
+        dy, kept, weight, gamma, beta, saved, None, (need_x, *[p is not None for p in wanted]), own)
+    if own:
+      own.forget()  # another optimizer may write the weight
+    stored = [(p, gradient) for p, gradient in zip(parameters, gradients) if gradient is not None]
+    if leaves:
+      for p, gradient in stored:
+        p.grad = gradient
+    elif stored:
+      torch.autograd.backward([p for p, _ in stored], [gradient.to(p.dtype) for p, gradient in stored])
   return dy.new_empty(0, dtype=given) if dx is None else dx.to(given), torch.empty_like(token)
 
 

@@ -180,23 +180,19 @@ class Trained:
 
   def __init__(self, parameter, optimizer):
     self.parameter, self.ref = parameter, weakref.ref(self)
-    self.optimizer = optimizer if optimizer is None else weakref.ref(optimizer)
+    self.optimizer = weakref.ref(optimizer)
     # By context: [memory, the version and address of the values whose planes are in it (None: there are none yet), the stream
     # and the plan that they were made by].
     self.planes = {}
     self.floats = self.floats_of = None
     self.step = self.rate = None  # its count of steps, which that _Rate counts
     self.plan = self.how = None  # of its Block's last forward
-    self.asked = 0  # how often in a row its gradient was asked for, with the forwards since the third time
+    self.asked = 0  # how often in a row its gradient was asked for, or stored at once
 
   def leaves(self, plan, weight, vectors, at):
     """The Trained ones of this weight and the vectors at these addresses if their gradients need not be stored, None for a
     frozen one; else None."""
     parts, optimizer = [self], self.optimizer()
-    if self.asked > 2:  # storing at once what is asked for at each step is cheaper; now and then it is left again
-      self.asked += 1
-      if self.asked % 64:
-        return None
     if (weight.dtype is not plan.own or at[0] & 15 or not weight.is_leaf or optimizer is None or not optimizer._open(plan.device) or
         not optimizer._leaves(weight)):
       return None
@@ -210,6 +206,13 @@ class Trained:
       parts.append(own)
     return parts
 
+  def at_once(self):
+    """Whether its next gradient is stored at once, which is cheaper where each step asks for it. Now and then it is left."""
+    if self.asked < 3:
+      return False
+    self.asked += 1
+    return self.asked % 64 != 0
+
   def backward(self, plan, dy, x, weight, gamma, beta, saved, parts, need_x):
     """dx, and the pair. `x` is x as taken, or its planes."""
     dx, dz, x = plan.leave(dy, x, weight, gamma, beta, saved, self, need_x, self.begin(plan))
@@ -217,7 +220,7 @@ class Trained:
 
   def begin(self, plan):
     """Where a backward of the weight's tells its optimizer of a value that is not finite; None without one there."""
-    optimizer = self.optimizer and self.optimizer()
+    optimizer = self.optimizer()
     return optimizer._begin(self, plan.context) if optimizer is not None and optimizer._open(plan.device) else None
 
   def dropped(self):

@@ -13,9 +13,9 @@ from .gradient import Gradient, Trained, trained
 from .library import Kinds, new_call, place, written
 
 
-# How many elements a weight has whose gradient is left, where there are other parameters than Blocks'; eight times as many in
-# compiled code, in which leaving it costs more of the host's time.
-LEAST = {"cpu": 2**17, "cuda": 2**22}
+# How many elements a weight has whose gradient is left: where there are other parameters than Blocks', and in compiled code, in
+# which leaving it costs more of the host's time.
+LEAST = {"cpu": 2**17, "cuda": 2**22, "cpu, compiled": 2**20, "cuda, compiled": 2**24}
 
 
 class _Rate:
@@ -112,14 +112,14 @@ class _Optimizer:
     self._least = LEAST if len({own for _, parts in blocks for own in parts}) < len(self._own) else {}
     for block, parts in blocks:
       weight = parts[0].parameter
-      if TAGS and weight.device.type in ("cpu", "cuda") and self._leaves(weight, 8) and self._open(weight.device):
+      if TAGS and weight.device.type in ("cpu", "cuda") and self._leaves(weight, LEAST, ", compiled") and self._open(weight.device):
         token = torch.zeros((), device=weight.device, requires_grad=True)
         block._follow(token, [of for own in parts for of in own.hooks()])
 
-  def _leaves(self, weight, times=1):
+  def _leaves(self, weight, least=None, where=""):
     """Whether a Block's backward leaves this weight's gradient to the update. Where torch.optim updates others anyway, it
     updates small ones at less cost; but it would round those of 16 bits."""
-    return weight.numel() >= times * self._least.get(weight.device.type, 0) or weight.dtype.itemsize == 2
+    return weight.numel() >= (self._least if least is None else least).get(weight.device.type + where, 0) or weight.dtype.itemsize == 2
 
   def _open(self, device):
     """The device's memory that step() reads and writes. Whether this is the device of all."""

@@ -60,6 +60,7 @@ class Plan:
     self.weight_planes = each * self.channels * self.inputs + MORE if each and weight_type.itemsize > 2 else 0
 
   def _of(self, rows):
+    """The Rows for so many."""
     if rows < self.least:
       raise RuntimeError(f"minnow: {rows} rows of {self.channels} channels in {self.groups} groups are not served")
     mean, rstd, saved = (self.saved_count(rows, of) for of in range(3))
@@ -78,10 +79,10 @@ class Plan:
     z = rows * self.channels
     return ((z + 1) // 2 if self.half_z else z) + rows * self.groups * of
 
-  def _same(self, dy, saved, x=None, kept=None):
-    """The Rows of dy, for which the others, those that are not None, have to be made."""
+  def _same(self, dy, saved, x, kept):
+    """The Rows of dy, for which the others have to be made. `x`: None, or x as taken; its planes if `kept` says so."""
     of = self.of(dy.shape[0])
-    if saved.shape[0] != of.saved or (x is not None and x.shape[0] != of.number) or (kept is not None and kept.shape[0] != of.kept):
+    if saved.shape[0] != of.saved or (x is not None and x.shape[0] != (of.kept if kept else of.number)):
       raise RuntimeError(f"minnow: what a backward is given was saved for another number of rows than dy's, {of.number}")
     return of
 
@@ -140,18 +141,24 @@ class Plan:
     return y if y.dtype is self.out else y.to(self.out), x, saved, kept
 
   def backward(self, dy, x, weight, gamma, beta, saved, planes, wanted, own):
-    """The gradients of x, weight, bias, gamma and beta, None for those that are not `wanted`. `own`: the weight's (Trained)."""
+    """The gradients of x, weight, bias, gamma and beta, None for those that are not `wanted`. `x` is x as taken, or planes that
+    a forward kept; `planes`: the weight's, None for those of `own`, the weight's (Trained)."""
     given, at = self.behind.dense((dy, gamma, beta, saved))
-    factors = [kind.dense((t,)) if t is not None else (None, (None,))
-               for kind, t in ((self.x, x if wanted[1] else None), (self.weight, weight if wanted[0] else None), (self.planes, planes))]
-    of, (call, of_x, of_weight, run) = self._same(dy, saved, x if wanted[1] else None), self._backward
+    kept = self.x_each and x is not None and x.dtype is torch.uint8
+    factors = [kind.dense((t,)) if t is not None else (None, (None,)) for kind, t in (
+        (self.kept if kept else self.x, x if wanted[1] else None), (self.weight, weight if wanted[0] else None), (self.planes, planes))]
+    of, (call, of_x, of_weight, run) = self._same(dy, saved, x if wanted[1] else None, kept), self._backward
     made = [torch.empty(shape, dtype=dtype, device=self.device) if want else None
             for (dtype, shape), want in zip(((self.own, (of.number, self.inputs)), *self.gradients), wanted)]
     with self.context.lock:
       call.dy, call.gamma, call.beta, call.z = at
       call.mean, call.rstd = at[3] + of.mean, at[3] + of.rstd
-      (of_x.values,), (of_weight.values,), (of_weight.planes,) = (found for _, found in factors)
-      of_weight.ready = planes is not None
+      (found,), (of_weight.values,), (of_weight.planes,) = (found for _, found in factors)
+      of_x.values, of_x.planes, of_x.ready = (None, found, 1) if kept else (found, None, 0)
+      of_weight.ready, of_weight.updated = planes is not None, False
+      if wanted[0] and planes is None and self.weight_planes and own is not None:
+        planes, of_weight.ready = own.recall(self, True)
+        of_weight.planes, of_weight.updated = planes.data_ptr(), True
       call.dx, call.dweight, call.dbias, call.dgamma, call.dbeta = [place(t) for t in made]
       call.nonfinite = own and own.begin(self)
       run(of)
@@ -161,7 +168,7 @@ class Plan:
     """dx, None if it is not needed; dz with column sums behind it for an update; and x, as taken or its planes, as the update
     takes it. `flag`: where it is told that a value is not finite, or None."""
     given, at = self.left.dense((dy, gamma, beta, saved, x))
-    of, (call, _, of_weight, run) = self._same(dy, saved, None, x), self._leave
+    of, (call, _, of_weight, run) = self._same(dy, saved, x, True), self._leave
     dz, dx, planes, ready = torch.empty_like(of.like_pair), None, None, False
     with self.context.lock:
       call.dy, call.gamma, call.beta, call.z, _ = at
