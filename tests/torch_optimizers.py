@@ -616,6 +616,65 @@ class Compiled(Case):
         self.near(values, found[0][0], near)
         self.near(seen, found[0][1], 1e-6)
 
+  def test_some_gradients(self):
+    """Of a backward that does not want them all."""
+    def later(model, loss):
+      loss.backward(inputs=[model[1].weight])
+
+    def one_vector(model, loss):
+      loss.backward(inputs=[model[0].gn.weight, model[1].weight])
+
+    def frozen(*names):
+      def run(model, loss):
+        for name in names:
+          model[0].get_parameter(name).requires_grad_(False)
+        loss.backward()
+      return run
+
+    ways = later, one_vector, frozen("fc.weight"), frozen("fc.weight", "fc.bias", "gn.weight", "gn.bias"), frozen("gn.bias")
+    for device, (precision, way) in self.each(itertools.product(("fp32", "bf16"), ways)):
+      torch._dynamo.reset()
+      start, x = nn.Sequential(Block(16, 32, 4, precision=precision), nn.Linear(32, 8)).to(device), torch.randn(8, 16, device=device)
+      found = []
+      for optim, backend in (torch.optim, "eager"), (minnow_torch, "eager"), (minnow_torch, "aot_eager"):
+        model = copy.deepcopy(start)
+        optimizer = optim.SGD(model.parameters(), lr=0.1)
+        way(model, (model if backend == "eager" else torch.compile(model, backend=backend))(x).square().mean())
+        found.append([None if p.grad is None else p.grad + 0 for p in model.parameters()])
+      for grads in found[1:]:
+        self.assertEqual([g is None for g in grads], [g is None for g in found[0]])
+        for a, b in zip(grads, found[0]):
+          if b is not None:
+            self.near(a, b, 1e-2)
+
+  def test_fused_steps_of_another(self):
+    """torch.optim's fused kernels give a weight that is in our charge no new version, whoever computed its gradient."""
+    def compiled(loss):
+      with torch._dynamo.config.patch(compiled_autograd=True):
+        torch.compile(lambda: loss.backward(), backend="aot_eager")()
+
+    def again(loss):
+      loss.backward(retain_graph=True)
+      loss.backward()
+
+    for device, (all_, backward) in self.each(itertools.product((True, False), (
+        compiled, again, torch.Tensor.backward, lambda loss: loss.backward(create_graph=True)))):
+      warnings.simplefilter("ignore")  # of gradients that PyTorch computes
+      torch._dynamo.reset()
+      model = Block(16, 32, 4, precision="bf16").to(device)
+      weight, vectors = model.fc.weight, list(model.parameters())[1:]
+      ours = minnow_torch.SGD([weight, *vectors] if all_ else [weight], lr=0.1)
+      other, x = torch.optim.SGD([weight], lr=5.0, fused=True), torch.randn(8, 16, device=device)
+      for i in range(6):
+        for p in vectors:
+          p.requires_grad_(all_ or i % 2 == 0)
+        other.zero_grad()
+        y = model(x)
+        self.assertTrue(torch.equal(y, copy.deepcopy(model)(x)))
+        backward(y.square().mean())
+        other.step()
+      del ours
+
   def test_every_count_of_rows(self):
     """No plan is of tensors that were fake: 2 rows are what a trace is made of."""
     for device, in self.each():

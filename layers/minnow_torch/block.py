@@ -188,16 +188,19 @@ class _Function(torch.autograd.Function):
       x, weight = (given if found is None else found for found, given in zip((x, weight), ctx.given))
       made = torch.ops.minnow.block_backward(dy, x, weight, gamma, beta, saved, gamma.new_empty(0), *plan.settings, *wanted[:2])
       return *(t if want else None for t, want in zip(made, wanted)), *4 * (None,)
+    own = ctx.own and ctx.own()
     if torch.is_grad_enabled() or torch._C._functorch.is_legacy_batchedtensor(dy) or torch._C._are_functorch_transforms_active():
       if ctx.versions != [t._version for t in ctx.given if t is not None]:
         raise RuntimeError("minnow: what a Block was given has been modified by an inplace operation since its forward, and a "
                            "gradient of gradients needs it")
+      if own is not None:
+        own.forget()  # another optimizer may write the weight
       x, weight, bias = (found if given is None else given for found, given in zip((x, weight, None), ctx.given))
       with torch.enable_grad():
         x = x if ctx.place is None else _Values.apply(ctx.place, x.to(plan.given))
       return *_plainly(plan.settings, (x, weight, bias, gamma, beta), wanted[:5], dy), *4 * (None,)
     if parts is None:
-      dx, *others = plan.backward(dy, x, weight, gamma, beta, saved, planes, wanted[:5], ctx.own and ctx.own())
+      dx, *others = plan.backward(dy, x, weight, gamma, beta, saved, planes, wanted[:5], own)
     else:
       dx, pair = parts[0].backward(plan, dy, x if planes is None else planes, weight, gamma, beta, saved, parts, wanted[0])
       if _left(parts, [node for node, _ in ctx.next_functions[1:5]]):
@@ -262,9 +265,11 @@ def _forward_fake(x, weight, bias, gamma, beta, *settings):
 
 def _backward(dy, x, weight, gamma, beta, saved, planes, *settings):
   *settings, need_x, need_weight = settings
-  plan = make_plan(x.device, *weight.shape[::-1], x.dtype, weight.dtype, *settings)
+  plan, own = make_plan(x.device, *weight.shape[::-1], x.dtype, weight.dtype, *settings), trained.get(id(weight))
   made = plan.backward(dy, x, weight, gamma, beta, saved, planes if planes.numel() else None,
-                       (need_x, need_weight, True, True, True), trained.get(id(weight)))
+                       (need_x, need_weight, True, True, True), own)
+  if own is not None:
+    own.forget()  # another optimizer may write the weight
   return tuple(like.new_empty(0) if t is None else t.to(like.dtype)
                for t, like in zip(made, (x, weight, gamma, gamma, beta)))
 
@@ -303,7 +308,7 @@ def _leave(dy, kept, saved, weight, bias, gamma, beta, token, *settings):
                          "torch.autograd.grad; without torch.compile it has") from error
     dx, *gradients = plan.backward(
         dy, kept, weight, gamma, beta, saved, None, (need_x, *[p is not None for p in wanted]), own)
-    if own:
+    if own is not None:
       own.forget()  # another optimizer may write the weight
     stored = [(p, gradient) for p, gradient in zip(parameters, gradients) if gradient is not None]
     if leaves:

@@ -102,9 +102,14 @@ class Plan:
     context, at = self.context, ctypes.addressof(call)
     entry, workspace = getattr(context.lib, f"mn_block_{name}"), context.lib.mn_block_workspace
 
-    def run(of):
+    def run(of, own=None):
       call.rows = of.number
-      context.run(entry, call, at, workspace(context.handle, at))
+      try:
+        context.run(entry, call, at, workspace(context.handle, at))
+      except BaseException:
+        if own is not None:
+          own.forget()  # planes that may not have been written
+        raise
     return run
 
   def forward(self, x, weight, at, own, save, keep):
@@ -132,22 +137,18 @@ class Plan:
         elif own is not None:
           planes, ready = own.recall(self, save)
       of_weight.planes, of_weight.ready, of_weight.updated, call.y = place(planes), ready, own is not None, y.data_ptr()
-      try:
-        run(of)
-      except BaseException:
-        if own is not None:
-          own.forget()  # planes that may not have been written
-        raise
+      run(of, own)
     return y if y.dtype is self.out else y.to(self.out), x, saved, kept
 
   def backward(self, dy, x, weight, gamma, beta, saved, planes, wanted, own):
     """The gradients of x, weight, bias, gamma and beta, None for those that are not `wanted`. `x` is x as taken, or planes that
     a forward kept; `planes`: the weight's, None for those of `own`, the weight's (Trained)."""
     given, at = self.behind.dense((dy, gamma, beta, saved))
+    x, weight = x if wanted[1] else None, weight if wanted[0] else None
     kept = self.x_each and x is not None and x.dtype is torch.uint8
-    factors = [kind.dense((t,)) if t is not None else (None, (None,)) for kind, t in (
-        (self.kept if kept else self.x, x if wanted[1] else None), (self.weight, weight if wanted[0] else None), (self.planes, planes))]
-    of, (call, of_x, of_weight, run) = self._same(dy, saved, x if wanted[1] else None, kept), self._backward
+    factors = [kind.dense((t,)) if t is not None else (None, (None,))
+               for kind, t in ((self.kept if kept else self.x, x), (self.weight, weight), (self.planes, planes))]
+    of, (call, of_x, of_weight, run) = self._same(dy, saved, x, kept), self._backward
     made = [torch.empty(shape, dtype=dtype, device=self.device) if want else None
             for (dtype, shape), want in zip(((self.own, (of.number, self.inputs)), *self.gradients), wanted)]
     with self.context.lock:
@@ -161,7 +162,7 @@ class Plan:
         of_weight.planes, of_weight.updated = planes.data_ptr(), True
       call.dx, call.dweight, call.dbias, call.dgamma, call.dbeta = [place(t) for t in made]
       call.nonfinite = own and own.begin(self)
-      run(of)
+      run(of, own)
     return made
 
   def leave(self, dy, x, weight, gamma, beta, saved, own, need_x, flag):
@@ -182,7 +183,7 @@ class Plan:
         call.dx = dx.data_ptr()
         of_weight.values, of_weight.planes, of_weight.ready, of_weight.updated = found, place(planes), ready, own is not None
       call.pair, call.nonfinite = dz.data_ptr(), flag
-      run(of)
+      run(of, own)
     return dx, dz, given[4]
 
 
