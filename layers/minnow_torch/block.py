@@ -246,8 +246,9 @@ def _forward(x, weight, bias, gamma, beta, *settings):
   own = trained.get(id(weight))
   if own is not None and save and not led:
     own.forget()  # another optimizer may write the weight
-  y, taken, saved, kept = plan.forward(
-      tensors[0], weight, at, own if led or not save else None, save, "x" if led else "weight" if keep else None)
+  if own is not None and not led and (save or plan.context not in own.planes):
+    own = None  # whose planes stay: torch.compile may record this in a CUDA graph, with all memory that is allocated then
+  y, taken, saved, kept = plan.forward(tensors[0], weight, at, own, save, "x" if led else "weight" if keep else None)
   if led and kept is None:
     kept = taken.clone() if taken.data_ptr() == x.data_ptr() else taken
   return (y, x.new_empty(0, dtype=plan.real) if saved is None else saved,

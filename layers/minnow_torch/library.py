@@ -115,12 +115,12 @@ def place(t):
 
 # ---- devices ----
 
-_workspaces = {}  # by device or, on a GPU, device and stream
-_lock = functools.cache(lambda device: threading.RLock())  # of all contexts on a device, since they share these
+_lock = functools.cache(lambda device: threading.RLock())  # of all contexts on a device, which take turns
 
 
 class Context:
   """A device in one precision (kernels/device.h), for the thread that has its lock. It lives as long as the process."""
+  workspace = None
 
   def __init__(self, device, precision):
     self.lib, opened, self.device, self.lock = load(), ctypes.c_void_p(), device, _lock(device)
@@ -135,17 +135,15 @@ class Context:
       raise RuntimeError(self.lib.mn_message().decode())
 
   def run(self, entry, call, at, size):
-    """Runs the call, which is `at` there and takes `size` bytes of workspace, in the device's current stream. A stream's
-    calls share one workspace, since they run one after the other; those of a CUDA graph have their own, in its memory."""
-    key = "cpu"
-    if self.gpu is not None:
-      call.stream = stream = torch._C._cuda_getCurrentRawStream(self.gpu)
-      key = None if torch._C._cuda_isCurrentStreamCapturing() else (self.gpu, stream)
-    workspace = _workspaces.get(key)
+    """Runs the call, which is `at` there and takes `size` bytes of workspace, in the device's current stream. On a GPU nothing is
+    kept of a call, which torch.compile may record in a CUDA graph, with all memory that is allocated then."""
+    workspace = self.workspace
     if workspace is None or workspace.numel() < size:
       workspace = torch.empty(size, dtype=torch.uint8, device=self.device)
-      if key is not None:
-        _workspaces[key] = workspace
+    if self.gpu is None:
+      self.workspace = workspace
+    else:
+      call.stream = torch._C._cuda_getCurrentRawStream(self.gpu)
     call.workspace = workspace.data_ptr()
     if entry(self.handle, at):
       self.must(1)

@@ -103,6 +103,8 @@ class _Optimizer:
       for p in group["params"]:
         self._own[id(p)] = trained[id(p)] = own = before.get(id(p)) or Trained(p, self)
         own.floats = own.floats_of = None
+        if p.device.type in ("cpu", "cuda"):
+          self._open(p.device)  # before anything is recorded in a CUDA graph
     blocks = []
     for block in list(_blocks):
       parts = [self._own.get(id(getattr(block._modules.get(part), "_parameters", {}).get(name)))
