@@ -705,6 +705,20 @@ class Compiled(Case):
       plain, mark = torch.Tensor, Gradient if CODE.TAGS else torch.Tensor
       self.assertEqual(kinds[::2], [plain, mark, mark, mark, plain])
 
+  @unittest.skipUnless(CODE.TAGS, "an older PyTorch")
+  def test_made_within(self):
+    """A model and its optimizer that compiled code makes."""
+    def train(x):
+      model = Block(16, 8, 4, device=x.device)
+      optimizer = minnow_torch.SGD(model.parameters(), lr=0.1)
+      model(x).square().mean().backward()
+      optimizer.step()
+      return model
+
+    for device, in self.each():
+      torch._dynamo.reset()
+      self.assertTrue(torch.compile(train, backend="aot_eager")(torch.ones(4, 16, device=device)).fc.weight.isfinite().all())
+
   def test_steps_without_a_block(self):
     """A Block that a step leaves out is compiled anew, to store its gradients."""
     for device in DEVICES:

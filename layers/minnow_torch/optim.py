@@ -96,6 +96,7 @@ class _Optimizer:
         if "master" in state:  # whose moments are floats, and it would round them
           self.state[p].update({name: t.to(p.device) for name, t in state.items() if name != "step"})
 
+  @torch._disable_dynamo
   def _take(self):
     """Takes charge of the parameters, from the next forward on."""
     before, self._own, self._kinds = self.__dict__.get("_own", {}), {}, {}
