@@ -229,7 +229,7 @@ def _run(plan, at, tensors):
         not own.at_once()):
       parts = own.leaves(plan, weight, (bias, gamma, beta), at[1:])
     if parts is None and own is not None:
-      own.forget()  # another optimizer may write the weight
+      own.open(plan)  # for a value that is not finite
     place = _place(x) if plan.x_type is not plan.given and x.requires_grad else None
     return _apply(x, weight, bias, gamma, beta, plan, at, parts, place)
   return plan.forward(x, weight, at, own, False, None)[0]
@@ -244,8 +244,6 @@ def _forward(x, weight, bias, gamma, beta, *settings):
   plan = make_plan(x.device, *weight.shape[::-1], x.dtype, weight.dtype, *settings)
   tensors, at = plan.arguments.dense((x, weight, bias, gamma, beta))
   own = trained.get(id(weight))
-  if own is not None and save and not led:
-    own.forget()  # another optimizer may write the weight
   if own is not None and not led and (save or plan.context not in own.planes):
     own = None  # whose planes stay: torch.compile may record this in a CUDA graph, with all memory that is allocated then
   y, taken, saved, kept = plan.forward(tensors[0], weight, at, own, save, "x" if led else "weight" if keep else None)
@@ -266,11 +264,9 @@ def _forward_fake(x, weight, bias, gamma, beta, *settings):
 
 def _backward(dy, x, weight, gamma, beta, saved, planes, *settings):
   *settings, need_x, need_weight = settings
-  plan, own = make_plan(x.device, *weight.shape[::-1], x.dtype, weight.dtype, *settings), trained.get(id(weight))
+  plan = make_plan(x.device, *weight.shape[::-1], x.dtype, weight.dtype, *settings)
   made = plan.backward(dy, x, weight, gamma, beta, saved, planes if planes.numel() else None,
-                       (need_x, need_weight, True, True, True), own)
-  if own is not None:
-    own.forget()  # another optimizer may write the weight
+                       (need_x, need_weight, True, True, True), trained.get(id(weight)))
   return tuple(like.new_empty(0) if t is None else t.to(like.dtype)
                for t, like in zip(made, (x, weight, gamma, gamma, beta)))
 
@@ -309,8 +305,6 @@ def _leave(dy, kept, saved, weight, bias, gamma, beta, token, *settings):
                          "torch.autograd.grad; without torch.compile it has") from error
     dx, *gradients = plan.backward(
         dy, kept, weight, gamma, beta, saved, None, (need_x, *[p is not None for p in wanted]), own)
-    if own is not None:
-      own.forget()  # another optimizer may write the weight
     stored = [(p, gradient) for p, gradient in zip(parameters, gradients) if gradient is not None]
     if leaves:
       for p, gradient in stored:

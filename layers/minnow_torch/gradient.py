@@ -193,8 +193,7 @@ class Trained:
     """The Trained ones of this weight and the vectors at these addresses if their gradients need not be stored, None for a
     frozen one; else None."""
     parts, optimizer = [self], self.optimizer()
-    if (weight.dtype is not plan.own or at[0] & 15 or not weight.is_leaf or optimizer is None or not optimizer._open(plan.device) or
-        not optimizer._leaves(weight)):
+    if weight.dtype is not plan.own or at[0] & 15 or not weight.is_leaf or not self.open(plan) or not optimizer._leaves(weight):
       return None
     for v, found in zip(vectors, at[1:]):
       own = None
@@ -218,10 +217,17 @@ class Trained:
     dx, dz, x = plan.leave(dy, x, weight, gamma, beta, saved, self, need_x, self.begin(plan))
     return dx, Pair(plan, plan.of(dy.shape[0]), x, dz, parts)
 
+  def open(self, plan):
+    """Prepares what a backward tells its optimizer by. An operator may not: it may be recorded in a CUDA graph."""
+    optimizer = self.optimizer()
+    return optimizer is not None and optimizer._open(plan.device)
+
   def begin(self, plan):
     """Where a backward of the weight's tells its optimizer of a value that is not finite; None without one there."""
     optimizer = self.optimizer()
-    return optimizer._begin(self, plan.context) if optimizer is not None and optimizer._open(plan.device) else None
+    if optimizer is None or optimizer.flag is None or optimizer.flag.device != plan.device:
+      return None
+    return optimizer._begin(self, plan.context)
 
   def dropped(self):
     """Whether somebody dropped the gradient that a backward gave it."""

@@ -4,6 +4,7 @@ import copy
 import ctypes
 import inspect
 import warnings
+import weakref
 
 import torch
 from torch.optim.optimizer import _global_optimizer_post_hooks, _global_optimizer_pre_hooks
@@ -16,6 +17,9 @@ from .library import Kinds, new_call, place, written
 # How many elements a weight has whose gradient is left: where there are other parameters than Blocks', and in compiled code, in
 # which leaving it costs more of the host's time.
 LEAST = {"cpu": 2**17, "cuda": 2**22, "cpu, compiled": 2**20, "cuda, compiled": 2**24}
+
+
+_gone = {}  # by device: flags of optimizers that are gone, to which graphs that torch.compile recorded may write
 
 
 class _Rate:
@@ -104,8 +108,6 @@ class _Optimizer:
       for p in group["params"]:
         self._own[id(p)] = trained[id(p)] = own = before.get(id(p)) or Trained(p, self)
         own.floats = own.floats_of = None
-        if p.device.type in ("cpu", "cuda"):
-          self._open(p.device)  # before anything is recorded in a CUDA graph
     blocks = []
     for block in list(_blocks):
       parts = [self._own.get(id(getattr(block._modules.get(part), "_parameters", {}).get(name)))
@@ -115,7 +117,7 @@ class _Optimizer:
     self._least = LEAST if len({own for _, parts in blocks for own in parts}) < len(self._own) else {}
     for block, parts in blocks:
       weight = parts[0].parameter
-      if TAGS and weight.device.type in ("cpu", "cuda") and self._leaves(weight, LEAST, ", compiled") and self._open(weight.device):
+      if weight.device.type in ("cpu", "cuda") and self._open(weight.device) and TAGS and self._leaves(weight, LEAST, ", compiled"):
         token = torch.zeros((), device=weight.device, requires_grad=True)
         block._follow(token, [of for own in parts for of in own.hooks()])
 
@@ -133,7 +135,10 @@ class _Optimizer:
       self._told, self._seen = torch.zeros(1, dtype=torch.int64, device="cpu", pin_memory=device.type == "cuda"), 0
       self._told_value = ctypes.c_int64.from_address(self._told.data_ptr())
       # What a step goes by: the norm's flag, and one of each weight's backward. Whose were given out since the last one.
-      self._flags, self._places, self._begun = torch.zeros(4096, dtype=torch.int32, device=device), {}, {}
+      gone = [] if torch._C._len_torch_dispatch_stack() else _gone.setdefault(device, [])  # none that are fake
+      self._flags = gone.pop().zero_() if gone else torch.zeros(4096, dtype=torch.int32, device=device)
+      weakref.finalize(self, gone.append, self._flags)
+      self._places, self._begun = {}, {}
       self._bare = _Rate(self, None, 0)  # of steps in which only others are updated
     return self.flag.device == device
 

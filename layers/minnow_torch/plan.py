@@ -157,12 +157,14 @@ class Plan:
       (found,), (of_weight.values,), (of_weight.planes,) = (found for _, found in factors)
       of_x.values, of_x.planes, of_x.ready = (None, found, 1) if kept else (found, None, 0)
       of_weight.ready, of_weight.updated = planes is not None, False
-      if wanted[0] and planes is None and self.weight_planes and own is not None:
+      if wanted[0] and planes is None and self.weight_planes and own is not None and self.context in own.planes:
         planes, of_weight.ready = own.recall(self, True)
         of_weight.planes, of_weight.updated = planes.data_ptr(), True
       call.dx, call.dweight, call.dbias, call.dgamma, call.dbeta = [place(t) for t in made]
       call.nonfinite = own and own.begin(self)
       run(of, own)
+    if own is not None and wanted[1]:
+      own.forget()  # another optimizer may write the weight
     return made
 
   def leave(self, dy, x, weight, gamma, beta, saved, own, need_x, flag):
