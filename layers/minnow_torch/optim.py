@@ -135,7 +135,8 @@ class _Optimizer:
       self._told, self._seen = torch.zeros(1, dtype=torch.int64, device="cpu", pin_memory=device.type == "cuda"), 0
       self._told_value = ctypes.c_int64.from_address(self._told.data_ptr())
       # What a step goes by: the norm's flag, and one of each weight's backward. Whose were given out since the last one.
-      gone = [] if torch._C._len_torch_dispatch_stack() else _gone.setdefault(device, [])  # none that are fake
+      other = torch._C._len_torch_dispatch_stack() or torch.is_inference_mode_enabled()  # memory that is fake, or not to be written
+      gone = [] if other else _gone.setdefault(device, [])
       self._flags = gone.pop().zero_() if gone else torch.zeros(4096, dtype=torch.int32, device=device)
       weakref.finalize(self, gone.append, self._flags)
       self._places, self._begun = {}, {}
